@@ -4,7 +4,7 @@ from tfviz.messages import text
 
 
 class TfvizError(ValueError):
-    """A caller's mistake, said in one sentence: `str(error)` is English, `error.in_language("zh")` the same in Chinese."""
+    """A caller's mistake in one sentence: `str(error)` is English, `error.in_language("zh")` says it in Chinese."""
 
     def __init__(self, key: str, **values: object) -> None:
         self.key, self.values = key, values

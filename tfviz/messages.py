@@ -1,4 +1,4 @@
-"""Every sentence a person reads, by key and language, from `assets/i18n/<language>/<area>.json` (flat: key -> sentence)."""
+"""Every sentence a person reads, by key and language: `assets/i18n/<language>/<area>.json`, flat key -> sentence."""
 
 import json
 from functools import cache

@@ -1,0 +1,133 @@
+"""Runs a text through a model once and keeps what its attentions were made of."""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tfviz.errors import UnsupportedHere
+from tfviz.inference.attention_call import AttentionCall, AttentionRecord
+from tfviz.introspection.thumbnails import thumbnails
+from tfviz.introspection.trace import AttentionStack, Cost, LayerAttention, Trace
+from tfviz.sources.base import LoadedModel, Prompt
+
+
+@dataclass
+class _Watcher:
+    """Sorts attentions into kinds as they happen, by where they are and in which order they come."""
+
+    encoder: set[nn.Module]
+    decoder_kind: str  # "self", or "decoder" where there is an encoder as well
+    layers: Collection[int] | None  # which to keep; None: all
+    overview: bool
+    kept: dict[str, dict[int, LayerAttention]] = field(default_factory=dict)
+    thumbs: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    masks: dict[int, np.ndarray] = field(default_factory=dict)  # id of a mask or bias -> its one CPU copy
+    alive: list[Tensor] = field(default_factory=list)  # keeps those ids from being used again
+
+    def __call__(self, record: AttentionRecord) -> None:
+        kind = self._kind(record)
+        layer = self.counts.get(kind, 0)
+        self.counts[kind] = layer + 1
+        if self.overview:
+            self.thumbs.setdefault(kind, []).append(thumbnails(record))
+        if self.layers is None or layer in self.layers:
+            self.kept.setdefault(kind, {})[layer] = self._keep(record)
+
+    def _kind(self, record: AttentionRecord) -> str:
+        if record.module in self.encoder:
+            return "encoder"
+        if not self.encoder:
+            return self.decoder_kind
+        # A decoder layer looks at itself first, then at the encoder: its attentions alternate.
+        return "decoder" if self.counts.get("decoder", 0) == self.counts.get("cross", 0) else "cross"
+
+    def _keep(self, record: AttentionRecord) -> LayerAttention:
+        rule = record.rule
+        return LayerAttention(
+            query=_array(record.query),
+            key=_array(record.key),
+            value=_array(record.value),
+            mask=self._shared(record.mask),
+            bias=self._shared(rule.bias),
+            scale=rule.scale,
+            causal=rule.causal,
+            softcap=rule.softcap,
+        )
+
+    def _shared(self, tensor: Tensor | None) -> np.ndarray | None:
+        """Masks and biases are often one tensor for all layers: copied once."""
+        if tensor is None:
+            return None
+        if id(tensor) not in self.masks:
+            self.alive.append(tensor)
+            self.masks[id(tensor)] = _array(tensor)
+        return self.masks[id(tensor)]
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """The first batch row as a CPU array, FP32 or bool; shares memory where it can."""
+    row = tensor[0]
+    return (row if row.dtype == torch.bool else row.float()).cpu().numpy()
+
+
+def capture(
+    loaded: LoadedModel,
+    prompt: Prompt,
+    text: tuple[str, str | None],
+    *,
+    kernel: str = "flash",
+    layers: Collection[int] | None = None,
+    overview: bool = False,
+) -> Trace:
+    """One forward pass of `prompt`, watched: q, k and v of `layers` (None: all), and thumbnails of every head if wanted.
+
+    `UnsupportedHere` if the architecture computes its attention out of our sight.
+    """
+    watcher = _Watcher(loaded.encoder_modules(), "self", layers, overview)
+    start = time.perf_counter()
+    loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
+    seconds = time.perf_counter() - start
+    if not watcher.counts:
+        raise UnsupportedHere("error.no_attention", model=loaded.label)
+    if not watcher.kept:
+        n_layers = max(watcher.counts.values())
+        raise ValueError(f"layers={sorted(layers or ())}: {loaded.label} has layers 0 to {n_layers - 1}")
+    source, target = prompt.source.tokens, prompt.target
+    sides = {
+        "self": (source, source),
+        "encoder": (source, source),
+        "decoder": (target, target),
+        "cross": (target, source),
+    }
+    stacks = {
+        kind: AttentionStack(
+            kind=kind,
+            n_layers=watcher.counts[kind],
+            layers=kept,
+            query_tokens=sides[kind][0],
+            key_tokens=sides[kind][1],
+            overview=np.stack(watcher.thumbs[kind]) if overview else None,
+        )
+        for kind, kept in watcher.kept.items()
+    }
+    return Trace(
+        text=text,
+        model=loaded.id,
+        model_label=loaded.label,
+        revision=loaded.revision,
+        family=loaded.family,
+        kernel=kernel,
+        precision=loaded.precision,
+        stacks=stacks,
+        source_tokens=source,
+        target_tokens=target,
+        target_written=prompt.target_written,
+        n_tokens_typed=prompt.source.total,
+        cut_from=prompt.source.cut_from,
+        cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
+    )

@@ -1,0 +1,183 @@
+"""What one forward pass left behind: NumPy arrays and tokens, no model. Every picture of a sentence is drawn from one.
+
+Kept for each attention are its q, k and v after positions were applied (linear in the text's length), not the n x n
+weights of every layer and head (quadratic: 1.1 GB for SmolLM2 at 1,024 tokens). Weights are the naive kernel's formula
+on those arrays, computed for the head that is looked at, in milliseconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+
+from tfviz.model.attention import ScoreRule, attention_weights, scaled_dot_product_attention
+from tfviz.model.masks import make_causal_mask
+from tfviz.sources.tokens import Token
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """The inputs of one layer's attention, FP32 on the CPU."""
+
+    query: Float[Array, "head query dim"]
+    key: Float[Array, "kv_head key dim"]
+    value: Float[Array, "kv_head key value_dim"]
+    mask: Bool[Array, "#head query key"] | None  # True = blocked, besides the causal triangle
+    bias: Float[Array, "#head query key"] | None
+    scale: float | None
+    causal: bool
+    softcap: float | None
+
+    @property
+    def blocked(self) -> Bool[Array, "#head query key"]:
+        """Every cell that may not be looked at, mask and causal triangle together."""
+        n_query, n_key = self.query.shape[1], self.key.shape[1]
+        triangle = make_causal_mask(n_query, n_key).numpy() if self.causal else np.zeros((n_query, n_key), dtype=bool)
+        return triangle[None] if self.mask is None else self.mask | triangle
+
+    def weights(self, head: int | None = None) -> Float[Array, "head query key"]:
+        """softmax of the scores: all heads, or one (then the first axis has length 1)."""
+        query, key, _, mask, rule = self._tensors(head)
+        return attention_weights(query, key, mask, rule)[0].numpy()
+
+    def kernel_difference(self, head: int) -> float:
+        """max |naive - flash| of this head's output, both kernels run on the arrays kept here."""
+        query, key, value, mask, rule = self._tensors(head)
+        naive, _ = scaled_dot_product_attention(query, key, value, mask, kernel="naive", rule=rule)
+        flash, _ = scaled_dot_product_attention(query, key, value, mask, kernel="flash", rule=rule)
+        return float((naive - flash).abs().max())
+
+    def _tensors(
+        self, head: int | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, ScoreRule]:
+        """(1, head, pos, dim) tensors over the same memory, of one head or all."""
+
+        def pick(array: Array | None, n: int) -> torch.Tensor | None:
+            if array is None:
+                return None
+            one = head is not None and len(array) > 1
+            start = head * len(array) // n if one and head is not None else 0
+            return torch.from_numpy(array[start : start + 1] if one else array)[None]
+
+        n_heads = len(self.query)
+        query, key, value = (pick(x, n_heads) for x in (self.query, self.key, self.value))
+        rule = ScoreRule(self.scale, self.causal, self.softcap, pick(self.bias, n_heads))
+        assert query is not None and key is not None and value is not None
+        return query, key, value, pick(self.mask, n_heads), rule
+
+
+@dataclass(frozen=True)
+class AttentionStack:
+    """All attentions of one kind, layer by layer."""
+
+    kind: str  # self | encoder | decoder | cross
+    n_layers: int
+    layers: Mapping[int, LayerAttention]  # those that were captured; all of them unless fewer were asked for
+    query_tokens: tuple[Token, ...]
+    key_tokens: tuple[Token, ...]
+    overview: UInt8[Array, "layer head row column"] | None  # thumbnails, see `thumbnails.py`
+
+    @property
+    def n_heads(self) -> int:
+        return len(self._any.query)
+
+    @property
+    def n_kv_heads(self) -> int:
+        return len(self._any.key)
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a later key, in every layer that was kept."""
+        future = np.triu(np.ones((len(self.query_tokens), len(self.key_tokens)), dtype=bool), k=1)
+        return self.kind != "cross" and all(layer.causal or layer.blocked[:, future].all() for layer in self.distinct)
+
+    @property
+    def distinct(self) -> list[LayerAttention]:
+        """One layer for each different mask (hybrid models have sliding and full layers)."""
+        return list({id(layer.mask): layer for layer in self.layers.values()}.values())
+
+    @property
+    def _any(self) -> LayerAttention:
+        return next(iter(self.layers.values()))
+
+    @property
+    def nbytes(self) -> int:
+        layers = self.layers.values()
+        kept = sum(layer.query.nbytes + layer.key.nbytes + layer.value.nbytes for layer in layers)
+        shared = {id(x): x.nbytes for layer in layers for x in (layer.mask, layer.bias) if x is not None}
+        return kept + sum(shared.values()) + (0 if self.overview is None else self.overview.nbytes)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the call that made a trace took."""
+
+    seconds: float  # wall time of the forward pass with its capture
+    peak_bytes: int | None  # most memory allocated at once beyond what was there before; None if not measured
+    device: str
+    weight_bytes: int
+
+
+class AttentionArrays(Mapping[str, Array]):
+    """`trace.attention`: kind -> float32 [layer, head, query, key], computed when first asked for."""
+
+    def __init__(self, stacks: Mapping[str, AttentionStack]) -> None:
+        self._stacks, self._arrays = stacks, dict[str, Array]()
+
+    def __getitem__(self, kind: str) -> Array:
+        if kind not in self._arrays:
+            layers = self._stacks[kind].layers
+            self._arrays[kind] = np.stack([layers[i].weights() for i in sorted(layers)])
+        return self._arrays[kind]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._stacks)
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One text through one model under one set of switches."""
+
+    text: tuple[str, str | None]
+    model: str
+    model_label: str
+    revision: str
+    family: str
+    kernel: str
+    precision: str
+    stacks: Mapping[str, AttentionStack]
+    source_tokens: tuple[Token, ...]
+    target_tokens: tuple[Token, ...]  # of an encoder-decoder; else empty
+    target_written: bool  # the model wrote the target sentence itself
+    n_tokens_typed: int  # before the cut to the model's limit
+    cut_from: str  # how the part that was cut begins; empty if none was
+    cost: Cost
+
+    @property
+    def tokens(self) -> list[str]:
+        """Labels of the text's tokens; pieces of one character carry their number as a subscript."""
+        return [token.label for token in self.source_tokens]
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token.id for token in self.source_tokens]
+
+    @cached_property
+    def attention(self) -> AttentionArrays:
+        """ "self", or "encoder", "decoder" and "cross" -> float32 array [layer, head, query, key]; rows sum to 1.
+
+        If only some layers were asked for, the first axis holds those, in ascending order.
+        """
+        return AttentionArrays(self.stacks)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(stack.nbytes for stack in self.stacks.values())

@@ -1,0 +1,99 @@
+"""A folder in Hugging Face's layout to a `LoadedModel`: safetensors only, remote code never.
+
+Which class to load is read from the config: encoder-decoders with their head, decoders as causal language models, encoders
+with their masked-word head if the checkpoint carries one.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from tfviz.errors import ModelUnavailable
+from tfviz.inference.precision import weight_bytes
+from tfviz.sources.attention_bridge import register
+from tfviz.sources.base import LoadedModel
+from tfviz.sources.catalog import CATALOG
+
+logger = logging.getLogger(__name__)
+FAR = 1_000_000  # tokenizers without a limit say 1e30
+
+
+def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.device) -> LoadedModel:
+    """The FP32 model of a local folder. `ModelUnavailable` in one sentence for whatever cannot be read."""
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        auto, family, has_logits = _classes(config)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model = auto.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation=register(),
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # transformers raises many kinds for a broken folder; the reason goes to the log
+        logger.warning("cannot load %s", model_id, exc_info=True)
+        raise ModelUnavailable("error.cannot_load", model=model_id, reason=_first_sentence(error)) from error
+    model = model.eval().requires_grad_(False).to(device)
+    entry = CATALOG.get(model_id)
+    return LoadedModel(
+        id=model_id,
+        label=entry.label if entry else Path(model_id).name,
+        revision=revision,
+        family=family,
+        precision="fp32",
+        device=device,
+        model=model,
+        tokenizer=tokenizer,
+        token_limit=token_limit(model, tokenizer),
+        has_logits=has_logits,
+        n_parameters=sum(p.numel() for p in model.parameters()),
+        weight_bytes=weight_bytes(model),
+    )
+
+
+def _classes(config: Any) -> tuple[Any, str, bool]:
+    """(auto class, family, has a head), from what the checkpoint says it is."""
+    named = (getattr(config, "architectures", None) or [""])[0]
+    if config.is_encoder_decoder:
+        return AutoModelForSeq2SeqLM, "encoder-decoder", True
+    if named.endswith(("CausalLM", "LMHeadModel")) or _only_causal(config.model_type):
+        return AutoModelForCausalLM, "decoder", True
+    if named == MODEL_FOR_MASKED_LM_MAPPING_NAMES.get(config.model_type):
+        return AutoModelForMaskedLM, "encoder", True
+    return AutoModel, "encoder", False
+
+
+def _only_causal(model_type: str) -> bool:
+    """GPT2Model and LlamaModel are decoders too, though their checkpoint came without a head."""
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def token_limit(model: nn.Module, tokenizer: Any) -> int:
+    """The longest input: what the tokenizer says, the config says, and a learned position table can hold."""
+    config: Any = model.config
+    said = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or FAR]
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            said.append(module.num_embeddings - module.padding_idx - 1)  # RoBERTa counts from after the padding index
+    return int(min(limit for limit in said if limit))
+
+
+def _first_sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).split(". ")[0][:160]

@@ -1,0 +1,107 @@
+"""Models stay loaded: one copy of each (model, precision) on the device, shared by every visitor, dropped when others need
+the room. A resident model is never changed; a dropped one lives on until the calls that hold it have ended.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from tfviz.config import Settings
+from tfviz.errors import UnsupportedHere
+from tfviz.inference.device import pick_device, set_threads
+from tfviz.inference.precision import PRECISIONS, weight_bytes
+from tfviz.registry import choose
+from tfviz.sources.base import LoadedModel
+
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all) of a download
+Key = tuple[str, str]
+
+
+class Resident:
+    """Loads on first use, hands out the same object after that, least recently used out first."""
+
+    def __init__(self, settings: Settings, device: torch.device | None = None) -> None:
+        self.settings = settings
+        self.device = device or pick_device(settings.device)
+        set_threads(settings.threads)
+        self._models: OrderedDict[Key, LoadedModel] = OrderedDict()
+        self._lock = threading.Lock()  # guards the two tables
+        self._loading: dict[str, threading.Lock] = {}  # one load of a model at a time
+
+    def get(self, model: str, precision: str = "fp32", progress: Progress | None = None) -> LoadedModel:
+        """The resident model, loaded if it is not there yet.
+
+        `ModelUnavailable` if it cannot be had, `UnsupportedHere` if this device cannot run the precision; either way
+        what is resident stays.
+        """
+        recipe = choose(PRECISIONS, precision, "precision")
+        reason = recipe.unsupported(self.device)
+        if reason is not None:
+            raise UnsupportedHere(reason)
+        model = model.strip()
+        found = self._find((model, precision))
+        if found is not None:
+            return found
+        with self._lock:
+            loading = self._loading.setdefault(model, threading.Lock())
+        with loading:
+            found = self._find((model, precision))
+            if found is not None:
+                return found
+            base = self._find((model, "fp32")) or self._keep(self._load(model, progress))
+            if precision == "fp32":
+                return base
+            converted = recipe.convert(base.model)
+            return self._keep(
+                replace(
+                    base,
+                    precision=precision,
+                    model=converted,
+                    weight_bytes=weight_bytes(converted),
+                    tokenizer_lock=base.tokenizer_lock,
+                )
+            )
+
+    def loaded(self) -> list[LoadedModel]:
+        """What is resident now, least recently used first."""
+        with self._lock:
+            return list(self._models.values())
+
+    def forget(self, model: str) -> None:
+        """Drops every precision of a model, so that the next use reads its files again."""
+        with self._lock:
+            for key in [key for key in self._models if key[0] == model]:
+                del self._models[key]
+
+    def _find(self, key: Key) -> LoadedModel | None:
+        with self._lock:
+            if key in self._models:
+                self._models.move_to_end(key)
+            return self._models.get(key)
+
+    def _keep(self, loaded: LoadedModel) -> LoadedModel:
+        with self._lock:
+            self._models[loaded.id, loaded.precision] = loaded
+            while len(self._models) > 1 and self._bytes() > self.settings.memory_budget:
+                self._models.popitem(last=False)
+        return loaded
+
+    def _bytes(self) -> int:
+        return sum(model.weight_bytes for model in self._models.values())
+
+    def _load(self, model: str, progress: Progress | None) -> LoadedModel:
+        from tfviz.sources.huggingface import load_folder  # transformers is slow to import
+        from tfviz.sources.locate import locate
+
+        located = locate(model, self.settings, progress)
+        return load_folder(located.folder, model_id=model, revision=located.revision, device=self.device)
+
+
+@cache
+def default_resident() -> Resident:
+    """The one of this process, with settings from the environment."""
+    return Resident(Settings.from_environment())
