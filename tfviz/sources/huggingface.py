@@ -18,6 +18,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
 )
+from transformers.utils.logging import disable_progress_bar
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from tfviz.errors import ModelUnavailable
@@ -27,6 +28,7 @@ from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import CATALOG
 
 logger = logging.getLogger(__name__)
+disable_progress_bar()  # loading from disk takes less time than reading the bar
 FAR = 1_000_000  # tokenizers without a limit say 1e30
 
 

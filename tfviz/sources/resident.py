@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 
 import torch
 
@@ -101,7 +100,3 @@ class Resident:
         return load_folder(located.folder, model_id=model, revision=located.revision, device=self.device)
 
 
-@cache
-def default_resident() -> Resident:
-    """The one of this process, with settings from the environment."""
-    return Resident(Settings.from_environment())

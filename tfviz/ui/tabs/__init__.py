@@ -1,1 +1,6 @@
+"""The tabs, in the order they stand on the page."""
 
+from tfviz.ui.tab import Tab
+from tfviz.ui.tabs import attention
+
+TABS: tuple[Tab, ...] = (attention.TAB,)

@@ -1,0 +1,50 @@
+/* The page's own script: language and colour mode, the address that restores a state, busy marks, the phone's fold.
+   Runs once, before Gradio mounts; everything is found by id when it is needed. */
+(() => {
+  const byId = id => document.getElementById(id);
+  const language = location.pathname.replace(/\/+$/, '').endsWith('/zh') ? 'zh' : 'en';
+  const NAMES = ['text', 'second', 'model', 'kernel', 'precision'];
+  let running = 0;
+
+  document.documentElement.lang = language === 'zh' ? 'zh-Hans' : 'en';
+
+  const saved = () => { try { return localStorage.getItem('tfviz-mode') } catch { return null } };
+  const wantsDark = () => (saved() ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
+  const paint = dark => document.body.classList.toggle('dark', dark);
+  addEventListener('DOMContentLoaded', () => {
+    if (new URLSearchParams(location.search).has('__theme')) return;
+    paint(wantsDark());
+    setTimeout(() => paint(wantsDark()), 0);  // Gradio sets its own first guess while mounting
+  });
+
+  document.addEventListener('click', event => {
+    if (event.target.closest?.('.tv-mode')) {
+      const dark = !document.body.classList.contains('dark');
+      paint(dark);
+      try { localStorage.setItem('tfviz-mode', dark ? 'dark' : 'light') } catch { /* a private window forgets */ }
+    }
+    const link = event.target.closest?.('.tv-header a[hreflang]');
+    if (link) link.search = location.search;  // the other language opens with the same sentence and switches
+  });
+
+  /* What is on screen, in the address: reloading, the other language and a copied link give the same page. */
+  function remember(values) {
+    const query = new URLSearchParams(location.search);
+    NAMES.forEach((name, i) => values[i] ? query.set(name, values[i]) : query.delete(name));
+    const address = `${location.pathname}?${query}`;
+    if (address.length < 8000) history.replaceState(history.state, '', address);
+  }
+
+  const mark = () => byId('attention-view')?.querySelector('.tv-attention')?.setAttribute('data-busy', String(running > 0));
+
+  window.tfviz = {
+    traceStarts(inputs) { running = 1; mark(); remember(inputs); },
+    type(event) {  // an example chip types its sentence
+      const box = byId('tv-first').querySelector('textarea');
+      box.value = event.target.closest('button').textContent.trim();
+      box.dispatchEvent(new Event('input', { bubbles: true }));
+    },
+    traceEnds() { running = 0; mark(); },
+    fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },
+  };
+})();

@@ -1,0 +1,164 @@
+"""Browser tests: which browser, the app to look at, and the promise that a page asks nothing of the outside.
+
+TFVIZ_CHROMIUM=PATH      the browser to use instead of the one that is found
+pytest --base-url URL    an app that is already running, instead of one started here
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+import pytest
+from playwright.sync_api import BrowserContext, Playwright, Request, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL = {"127.0.0.1", "localhost"}
+START_SECONDS = 180  # the first start on a slow disk imports torch cold
+QUIET = [  # a browser in a test draws, and does nothing else
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+APP_LOG = pytest.StashKey[Path]()
+
+
+def find_chromium(playwright: Playwright) -> str | None:
+    """$TFVIZ_CHROMIUM, else Playwright's own browser, else the first on PATH; None where there is no browser."""
+    on_path = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    own = playwright.chromium.executable_path
+    candidates = (os.environ.get("TFVIZ_CHROMIUM"), own if Path(own).exists() else None, *on_path)
+    return next(filter(None, candidates), None)
+
+
+def is_outside(url: str) -> bool:
+    """Whether a request for `url` leaves this machine; `data:`, `blob:` and the like never do."""
+    parts = urlsplit(url)
+    return parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOCAL
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker("e2e")
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any], playwright: Playwright) -> dict[str, Any]:
+    browser = find_chromium(playwright)
+    if browser is None:
+        pytest.fail("no Chromium: `make test` installs one, or set TFVIZ_CHROMIUM to its path", pytrace=False)
+    flags = QUIET + (["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])
+    return {**browser_type_launch_args, "executable_path": browser, "args": flags}
+
+
+@pytest.fixture(scope="session")
+def app_url(base_url: str | None, pytestconfig: pytest.Config, tmp_path_factory: Any) -> Iterator[str]:
+    """The address of a running app, started here unless `--base-url` names one; stopped at the end."""
+    if base_url:
+        yield base_url
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    log = tmp_path_factory.mktemp("app") / "log.txt"
+    server = {"GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_SERVER_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as sink:
+        app = subprocess.Popen(
+            [sys.executable, "app.py"], cwd=ROOT, env={**os.environ, **server}, stdout=sink, stderr=subprocess.STDOUT
+        )
+        try:
+            wait_until_it_answers(url, app, log)
+            pytestconfig.stash[APP_LOG] = log
+            yield url
+        finally:
+            app.terminate()
+            try:
+                app.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                app.kill()
+                app.wait()
+
+
+def wait_until_it_answers(url: str, app: subprocess.Popen[bytes], log: Path) -> None:
+    """Until HTTP 200; a failure shows what the app said."""
+    http = build_opener(ProxyHandler({}))  # this machine needs no proxy to reach itself
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if app.poll() is not None:
+            pytest.fail(f"app.py ended with status {app.returncode}:\n{tail(log)}", pytrace=False)
+        try:
+            if http.open(url, timeout=5).status == 200:
+                return
+        except (URLError, OSError):
+            time.sleep(0.1)  # nobody tells us when a server is up, so we ask
+    pytest.fail(f"app.py did not answer within {START_SECONDS} s:\n{tail(log)}", pytrace=False)
+
+
+def tail(log: Path, lines: int = 60) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: pytest.TestReport = yield
+    log = item.config.stash.get(APP_LOG, None)
+    if report.failed and log is not None:
+        report.sections.append(("the app's log", tail(log)))
+    return report
+
+
+@pytest.fixture
+def outside_requests() -> Iterator[list[str]]:
+    """Every address beyond this machine that the test's pages asked for. It must stay empty: checked at the end."""
+    found: list[str] = []
+    yield found
+    assert not found, f"the page asked for {found}"
+
+
+@pytest.fixture
+def new_context(new_context: Callable[..., BrowserContext], outside_requests: list[str]) -> Callable[..., Any]:
+    """pytest-playwright's own, with every request watched; `context` and `page` come from here too."""
+
+    def note(url: str) -> None:
+        if is_outside(url):
+            outside_requests.append(url)
+
+    def on_request(request: Request) -> None:
+        note(request.url)
+
+    def create(**options: Any) -> BrowserContext:
+        context = new_context(**options)
+        context.on("request", on_request)
+        context.on("page", lambda page: page.on("websocket", lambda ws: note(ws.url)))
+        return context
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def axe_source() -> str:
+    """The axe-core accessibility checker, to run with `page.evaluate`; `make test` fetches it where npm is there."""
+    script = ROOT / ".venv" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        pytest.skip("axe-core is not installed: it needs npm, then `make test` fetches it")
+    return script.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with sync_playwright() as running:
+        browser = find_chromium(running)
+    print(f"Browser for the tests: {browser or 'none'}")
+    sys.exit(browser is None)

@@ -1,0 +1,178 @@
+"""The one place where texts meet models: runs traces and measurements, one heavy call at a time, and keeps recent traces.
+
+The page and `tfviz.trace` both go through it. Whatever it returns is CPU data.
+"""
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from tfviz.config import Settings
+from tfviz.inference.attention_call import AttentionCall
+from tfviz.inference.device import DeviceGate, on_device
+from tfviz.inference.measure import Difference, Latency, difference, latency, peak_extra_bytes
+from tfviz.introspection.capture import capture
+from tfviz.introspection.trace import Trace
+from tfviz.sources.base import LoadedModel, Prompt
+from tfviz.sources.resident import Progress, Resident
+
+COMPARED = 256  # outputs are compared at the last so many positions
+KEPT_REFERENCES = 4
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text and the switches to look at it with."""
+
+    first: str
+    second: str | None
+    model: str
+    kernel: str = "flash"
+    precision: str = "fp32"
+
+    @property
+    def text(self) -> tuple[str, str | None]:
+        return self.first, self.second
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one setting of the switches costs for one prompt, and how far its output is from FP32 naive."""
+
+    kernel: str
+    precision: str
+    latency: Latency
+    peak_bytes: int  # beyond what was allocated before the call
+    weight_bytes: int
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class _Kept:
+    trace: Trace
+    prompt: Prompt
+
+
+class Workbench:
+    """Resident models, the device's gate, and the traces that open pages still look at."""
+
+    def __init__(self, settings: Settings, resident: Resident | None = None) -> None:
+        self.settings = settings
+        self.resident = resident or Resident(settings)
+        self.gate = DeviceGate()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._references: OrderedDict[tuple[object, ...], torch.Tensor] = OrderedDict()
+        self._lock = threading.Lock()
+        self._traced = on_device(self._trace_now)
+        self._measured = on_device(self._measure_now)
+
+    def trace(
+        self,
+        request: Request,
+        *,
+        layers: Collection[int] | None = None,
+        overview: bool = False,
+        limit: int | None = None,
+        progress: Progress | None = None,
+        waiting: Callable[[int], None] | None = None,
+    ) -> tuple[str, Trace]:
+        """(id, trace). The id finds the trace again with `find` until newer ones need its room."""
+        self.resident.get(request.model, request.precision, progress)
+        with self.gate.turn(waiting):
+            kept = self._traced(request, layers, overview, limit)
+        return self._keep(kept), kept.trace
+
+    def find(self, trace_id: str) -> Trace | None:
+        with self._lock:
+            if trace_id in self._kept:
+                self._kept.move_to_end(trace_id)
+                return self._kept[trace_id].trace
+        return None
+
+    def measure(
+        self,
+        trace_id: str,
+        kernel: str,
+        precision: str,
+        *,
+        repeats: int = 5,
+        progress: Progress | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Measurement | None:
+        """Times the traced prompt under other switches. None if the trace is gone.
+
+        `stop` ends the repeats early (at least one is measured); without it, they end when somebody else waits.
+        """
+        with self._lock:
+            kept = self._kept.get(trace_id)
+        if kept is None:
+            return None
+        self.resident.get(kept.trace.model, precision, progress)
+        with self.gate.turn() as turn:
+            return self._measured(kept, kernel, precision, repeats, stop or turn.contended)
+
+    def _trace_now(
+        self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None
+    ) -> _Kept:
+        loaded = self.resident.get(request.model, request.precision)
+        prompt = loaded.prompt(request.first, request.second, limit)
+        trace = capture(loaded, prompt, request.text, kernel=request.kernel, layers=layers, overview=overview)
+        return _Kept(trace, prompt)
+
+    def _measure_now(
+        self, kept: _Kept, kernel: str, precision: str, repeats: int, stop: Callable[[], bool]
+    ) -> Measurement:
+        loaded = self.resident.get(kept.trace.model, precision)
+        call = AttentionCall(kernel)
+        output = _compared(loaded, kept.prompt, call)
+        reference = self._reference(kept, loaded)
+        took = latency(lambda: loaded.forward(kept.prompt, call), repeats=repeats, warmup=0, stop=stop)
+        return Measurement(
+            kernel=kernel,
+            precision=precision,
+            latency=took,
+            peak_bytes=peak_extra_bytes(lambda: loaded.forward(kept.prompt, call), loaded.device),
+            weight_bytes=loaded.weight_bytes,
+            difference=difference(reference, output, is_logits=loaded.has_logits),
+        )
+
+    def _reference(self, kept: _Kept, loaded: LoadedModel) -> torch.Tensor:
+        """The FP32 naive output of this prompt, kept for the next setting tried on it."""
+        key = (loaded.id, loaded.revision, *kept.prompt.source.ids, None, *(token.id for token in kept.prompt.target))
+        with self._lock:
+            found = self._references.get(key)
+        if found is None:
+            exact = self.resident.get(kept.trace.model, "fp32")
+            found = _compared(exact, kept.prompt, AttentionCall("naive"))
+            with self._lock:
+                self._references[key] = found
+                while len(self._references) > KEPT_REFERENCES:
+                    self._references.popitem(last=False)
+        return found
+
+    def _keep(self, kept: _Kept) -> str:
+        trace_id = secrets.token_urlsafe(12)
+        with self._lock:
+            self._kept[trace_id] = kept
+            while len(self._kept) > 1 and self._bytes() > self.settings.trace_budget:
+                self._kept.popitem(last=False)
+        return trace_id
+
+    def _bytes(self) -> int:
+        return sum(kept.trace.nbytes for kept in self._kept.values())
+
+
+def _compared(loaded: LoadedModel, prompt: Prompt, call: AttentionCall) -> torch.Tensor:
+    """The output at the last `COMPARED` positions, on the CPU: (position, vocabulary or feature)."""
+    return loaded.forward(prompt, call)[0, -COMPARED:].float().cpu().clone()
+
+
+@cache
+def default_workbench() -> Workbench:
+    """The one of this process, with settings from the environment."""
+    return Workbench(Settings.from_environment())

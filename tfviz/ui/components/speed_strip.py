@@ -1,0 +1,81 @@
+"""The speed strip: what each setting of the switches cost for this sentence on this machine, the current one in front."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+from tfviz.ui.i18n import Translator, megabytes, milliseconds, ratio, significant
+
+if TYPE_CHECKING:
+    from tfviz.introspection.workbench import Measurement
+
+KERNELS = ("naive", "flash")
+PRECISIONS = {"fp32": "FP32", "fp16": "FP16", "bf16": "BF16", "int8": "INT8"}
+Setting = tuple[str, str]  # (kernel, precision)
+BASELINE: Setting = ("flash", "fp32")
+
+
+@dataclass(frozen=True)
+class Strip:
+    """All that was tried on one sentence; a new sentence or model starts an empty one."""
+
+    trace_id: str = ""
+    about: tuple[object, ...] = ()  # model and text
+    current: Setting = BASELINE
+    rows: Mapping[Setting, "Measurement"] = field(default_factory=dict)
+    reasons: Mapping[Setting, str] = field(default_factory=dict)  # why a setting cannot run here
+
+    def with_row(self, setting: Setting, row: "Measurement") -> "Strip":
+        return Strip(self.trace_id, self.about, self.current, {**self.rows, setting: row}, self.reasons)
+
+    def with_reason(self, setting: Setting, reason: str) -> "Strip":
+        return Strip(self.trace_id, self.about, self.current, self.rows, {**self.reasons, setting: reason})
+
+
+def render(strip: Strip, t: Translator, doing: str = "") -> str:
+    """The strip as HTML; `doing` says what is being measured right now."""
+    baseline = strip.rows.get(BASELINE) or next(iter(strip.rows.values()), None)
+    order = [(k, p) for p in PRECISIONS for k in reversed(KERNELS)]
+    shown = [s for s in order if s in strip.rows or s in strip.reasons or s == strip.current]
+    body = "".join(_row(s, strip, baseline, t) for s in shown)
+    status = f'<p class="tv-doing" role="status">{escape(doing)}</p>' if doing else ""
+    return (
+        f'<table class="tv-speed"><caption>{escape(t("speed.caption"))}</caption>'
+        f'<thead class="tv-hidden"><tr><th scope="col">{escape(t("speed.setting"))}</th>'
+        f'<th scope="col">{escape(t("speed.time"))}</th><th scope="col">{escape(t("speed.ratio"))}</th></tr></thead>'
+        f"<tbody>{body}</tbody></table>{status}"
+    )
+
+
+def _row(setting: Setting, strip: Strip, baseline: "Measurement | None", t: Translator) -> str:
+    now = ' class="tv-now" aria-current="true"' if setting == strip.current else ""
+    name = f"{setting[0]} · {PRECISIONS[setting[1]]}"
+    row = strip.rows.get(setting)
+    if row is None:
+        reason = strip.reasons.get(setting)
+        detail = f'<tr class="tv-detail"><td colspan="3">{escape(reason)}</td></tr>' if reason else ""
+        return f'<tr{now}><th scope="row">{name}</th><td>…</td><td>…</td></tr>{detail}'
+    speed = ratio(baseline.latency.median / row.latency.median) if baseline else ""
+    spread = t(
+        "speed.spread",
+        low=milliseconds(row.latency.low),
+        high=milliseconds(row.latency.high),
+        runs=row.latency.runs,
+    )
+    return (
+        f'<tr{now}><th scope="row">{name}</th><td title="{escape(spread)}">{milliseconds(row.latency.median)}</td>'
+        f"<td>{speed}</td></tr>"
+        f'<tr class="tv-detail"><td colspan="3" title="{escape(t("speed.detail.title"))}">{escape(_detail(row, t))}</td></tr>'
+    )
+
+
+def _detail(row: "Measurement", t: Translator) -> str:
+    parts = [
+        t("speed.weights", bytes=megabytes(row.weight_bytes)),
+        t("speed.peak", bytes=megabytes(row.peak_bytes)),
+        t("speed.apart", value=significant(row.difference.max_abs)),
+    ]
+    if row.difference.top1 is not None:
+        parts.append(t("speed.top1", percent=f"{100 * row.difference.top1:.3g}"))
+    return " · ".join(parts)

@@ -1,0 +1,72 @@
+"""What every part of one page shares: its language, the workbench behind it, and what is shown when a new trace is there."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from queue import Empty, Queue
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from tfviz.config import Settings
+from tfviz.ui.i18n import Translator
+
+if TYPE_CHECKING:  # torch comes with it, and the page must be up before torch is
+    from tfviz.introspection.trace import Trace
+    from tfviz.introspection.workbench import Workbench
+
+Show = Callable[[str, "Trace", dict[str, Any]], Any]  # (trace id, trace, selection) -> the component's new value
+
+
+@dataclass
+class AppContext:
+    """One page (one language). Tabs add their outputs with `on_trace`."""
+
+    t: Translator
+    settings: Settings
+    selection: Any = None  # gr.State: kind, layer, head, query, key; shared by all tabs
+    attention_view: Any = None  # raises the events `select` and `gone`
+    outputs: list[tuple[Any, Show]] = field(default_factory=list)
+
+    @property
+    def workbench(self) -> "Workbench":
+        from tfviz.introspection.workbench import default_workbench
+
+        return default_workbench()
+
+    def on_trace(self, component: Any, show: Show) -> None:
+        """`component` gets `show(...)` as its value whenever a new trace is there."""
+        self.outputs.append((component, show))
+
+
+@dataclass(frozen=True)
+class Step:
+    """News of a job: what it is doing, or its result or error."""
+
+    doing: str = ""
+    part: float | None = None  # 0..1, measured
+    result: Any = None
+    error: Exception | None = None
+    done: bool = False
+
+
+def follow(job: Callable[[Callable[[Step], None]], Any], every: float = 0.2) -> Iterator[Step]:
+    """Runs `job(report)` in a thread and yields its newest report at most every `every` seconds, then its end."""
+    news: Queue[Step] = Queue()
+
+    def work() -> None:
+        try:
+            news.put(Step(result=job(news.put), done=True))
+        except Exception as error:  # handed to the one place that turns errors into sentences
+            news.put(Step(error=error, done=True))
+
+    Thread(target=work, daemon=True).start()
+    while True:
+        step = news.get()
+        if not step.done:
+            try:
+                while not step.done:  # only the newest counts
+                    step = news.get(timeout=every)
+            except Empty:
+                pass
+        yield step
+        if step.done:
+            return

@@ -1,0 +1,48 @@
+"""The page is one function of the language: `Translator("zh")("key", n=3)` is the sentence in Chinese."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tfviz.errors import TfvizError
+from tfviz.messages import text
+
+
+@dataclass(frozen=True)
+class Translator:
+    language: str
+
+    def __call__(self, key: str, **values: object) -> str:
+        return text(key, self.language, **values)
+
+    def error(self, error: TfvizError) -> str:
+        return error.in_language(self.language)
+
+
+Translate = Callable[..., str]
+
+
+def megabytes(n_bytes: float) -> str:
+    """Three significant digits with their unit: 87.4 MiB, 1.13 GiB, 640 KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if n_bytes < 1000:
+            return f"{significant(n_bytes)} {unit}"
+        n_bytes /= 1024
+    return f"{significant(n_bytes)} GiB"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{significant(seconds * 1000)} ms"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Three significant digits without an exponent for everyday sizes: 0.00012 -> 1.20e-04, 84.13 -> 84.1, 1234 -> 1,234."""
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3:
+        return f"{value:.{digits - 1}e}".replace("e-0", "e-")
+    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return f"{value:,.{max(0, digits - whole)}f}"

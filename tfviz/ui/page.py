@@ -1,0 +1,291 @@
+"""One page in one language: the sentence and the switches on the left, the tabs on the right, and what happens between.
+
+Typing runs a trace; the newest text wins and no stale run waits in a queue. When the picture is up, the current setting
+is measured in the background and gives way as soon as somebody needs the device.
+"""
+
+import json
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from tfviz.errors import TfvizError
+from tfviz.messages import ASSETS, LANGUAGES
+from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, render
+from tfviz.ui.context import AppContext, Step, follow
+from tfviz.ui.i18n import Translator, megabytes
+from tfviz.ui.tabs import TABS
+from tfviz.ui.tabs.attention import FIRST
+
+if TYPE_CHECKING:
+    from tfviz.introspection.trace import Trace
+
+logger = logging.getLogger(__name__)
+FIRST_SENTENCE = "The animal didn't cross the street because it was too tired"
+KEPT_SESSIONS = 1000
+PATHS = {"en": "/", "zh": "/zh"}
+
+
+class Page:
+    """Widgets and wiring of one language's page; built inside the Blocks it belongs to."""
+
+    def __init__(self, ctx: AppContext) -> None:
+        self.ctx, self.t = ctx, ctx.t
+        self.newest: OrderedDict[str, str] = OrderedDict()  # session -> its newest run, then that run's trace
+        self._build()
+        self._wire()
+
+    # -- widgets ----------------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        t, ctx = self.t, self.ctx
+        ctx.selection = gr.State(FIRST)
+        self.strip = gr.State(Strip())
+        with gr.Column(elem_id="tv-page", elem_classes=["tv-page"]):
+            self.header = gr.HTML(self._header(""), elem_id="tv-header")
+            with gr.Row(elem_id="tv-main"):
+                with gr.Column(elem_id="tv-side", scale=0, min_width=272):
+                    self._build_side()
+                with gr.Column(elem_id="tv-view", scale=1, min_width=320):
+                    self.notice = gr.HTML("", elem_id="tv-notice")
+                    with gr.Tabs(elem_id="tv-tabs"):
+                        for tab in TABS:
+                            with gr.Tab(t(tab.title), id=tab.key):
+                                tab.build(ctx)
+
+    def _build_side(self) -> None:
+        t, settings = self.t, self.ctx.settings
+        self.first = gr.Textbox(
+            FIRST_SENTENCE, label=t("page.sentence"), lines=3, max_lines=6, elem_id="tv-first", max_length=20_000
+        )
+        self.fold = gr.Button(t("page.switches"), elem_id="tv-fold")
+        with gr.Column(elem_id="tv-more"):
+            self.second = gr.Textbox(
+                label=t("page.second"), lines=2, max_lines=4, elem_id="tv-second", visible=False, max_length=20_000
+            )
+            with gr.Row(elem_id="tv-chips"):
+                self.chips = [gr.Button(text, size="sm", elem_classes=["tv-chip"]) for text in _examples()]
+            self.model = gr.Dropdown(
+                _model_choices(t), value=settings.model, label=t("page.model"), info=t("page.model.info"),
+                allow_custom_value=True, elem_id="tv-model",
+            )  # fmt: skip
+            self.kernel = gr.Radio(list(KERNELS), value="flash", label=t("page.kernel"), elem_id="tv-kernel")
+            choices = [(label, key) for key, label in PRECISIONS.items()]
+            self.precision = gr.Radio(choices, value="fp32", label=t("page.precision"), elem_id="tv-precision")
+            self.speed = gr.HTML(render(Strip(), t), elem_id="tv-speed")
+            self.run_all = gr.Button(t("speed.run_all"), size="sm", elem_id="tv-run-all")
+
+    def _header(self, device: str) -> str:
+        """Title, device, language switch, light and dark. The links carry the state along (see page.js)."""
+        links = "".join(
+            f'<a href="{PATHS[code]}" hreflang="{code}" lang="{code}"'
+            f'{" aria-current=page" if code == self.t.language else ""}>{"EN" if code == "en" else name}</a>'
+            for code, name in LANGUAGES.items()
+        )
+        return (
+            f'<header class="tv-header"><h1>tfviz</h1><p>{escape(self.t("page.tagline"))}</p><div class="tv-right">'
+            f'<span class="tv-device">{escape(device)}</span><nav class="tv-seg" aria-label="{escape(self.t("page.language"))}">'
+            f'{links}</nav><button type="button" class="tv-mode" aria-label="{escape(self.t("page.mode"))}" '
+            f'title="{escape(self.t("page.mode"))}"></button></div></header>'
+        )
+
+    # -- wiring -----------------------------------------------------------------------------------------------------
+
+    def _wire(self) -> None:
+        inputs = [self.first, self.second, self.model, self.kernel, self.precision, self.ctx.selection, self.strip]
+        shown = [component for component, _ in self.ctx.outputs]
+        outputs = [self.notice, self.header, self.second, self.fold, self.speed, self.strip, *shown]
+        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+
+        start = gr.context.Context.root_block.load(  # type: ignore[union-attr]
+            self.open_page, None, [self.first, self.second, self.model, self.kernel, self.precision], **quiet
+        )
+        everything = self.run_all.click(
+            self.measure_all, [self.strip], [self.speed, self.strip], concurrency_limit=8, **quiet
+        )
+        run: dict[str, Any] = quiet | {
+            "fn": self.trace,
+            "inputs": inputs,
+            "outputs": outputs,
+            "concurrency_limit": 8,
+            "cancels": [everything],
+            "js": "(...inputs) => { window.tfviz.traceStarts(inputs); return inputs }",
+        }
+        changes = [self.first.input, self.second.input, self.model.input, self.kernel.input, self.precision.input]
+        typed = gr.on(changes, trigger_mode="always_last", **run)
+        for traced in (typed, start.then(**run), self.ctx.attention_view.gone(**run)):
+            traced.then(None, js="() => window.tfviz.traceEnds()", **quiet)
+            traced.then(
+                self.measure_current, [self.strip], [self.speed, self.strip], trigger_mode="always_last",
+                concurrency_limit=8, **quiet,
+            )  # fmt: skip
+        for chip in self.chips:
+            chip.click(None, js="() => window.tfviz.type(event)", **quiet)
+        self.ctx.attention_view.select(self.remember, self.ctx.selection, self.ctx.selection, **quiet)
+        self.fold.click(None, js="() => window.tfviz.fold()", **quiet)
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def open_page(self, request: gr.Request) -> list[Any]:
+        """A link's state: ?text=...&second=...&model=...&kernel=...&precision=...; whatever it lacks stays as built."""
+        query = dict(request.query_params)
+        kernel, precision = query.get("kernel"), query.get("precision")
+        return [
+            query["text"][:20_000] if "text" in query else gr.skip(),
+            query["second"][:20_000] if "second" in query else gr.skip(),
+            query["model"][:1024] if "model" in query else gr.skip(),
+            kernel if kernel in KERNELS else gr.skip(),
+            precision if precision in PRECISIONS else gr.skip(),
+        ]
+
+    def remember(self, event: gr.EventData, selection: dict[str, Any]) -> dict[str, Any]:
+        """The view's selection, for the next trace to open at."""
+        chosen = event._data or {}
+        return {**selection, **{name: chosen[name] for name in FIRST if name in chosen}}
+
+    def trace(
+        self,
+        first: str,
+        second: str,
+        model: str,
+        kernel: str,
+        precision: str,
+        selection: dict[str, Any],
+        strip: Strip,
+        request: gr.Request,
+    ) -> Iterator[list[Any]]:
+        """Runs the sentence; yields status lines while a model is fetched or others are served, then every picture."""
+        from tfviz.introspection.workbench import Request
+
+        t, bench, run = self.t, self.ctx.workbench, secrets.token_hex(8)
+        self._set_newest(request, run)
+        wanted = Request(first or "", (second or "").strip() and second, model or "", kernel, precision)
+
+        def job(report: Any) -> Any:
+            return bench.trace(
+                wanted,
+                overview=True,
+                limit=self.ctx.settings.max_tokens,
+                progress=lambda done, total: report(Step(t("page.fetching", model=model, done=megabytes(done), total=megabytes(total)), done / max(total, 1))),  # noqa: E501
+                waiting=lambda n: report(Step(t("page.waiting", n=n))) if n else None,
+            )
+
+        for step in follow(job):
+            if not self._is_newest(request, run):  # overtaken: a later run of this visitor will paint
+                return
+            if step.error is not None:
+                yield [self._error(step.error), *[gr.skip()] * (5 + len(self.ctx.outputs))]
+            elif not step.done:
+                yield [_progress(step), *[gr.skip()] * (5 + len(self.ctx.outputs))]
+            else:
+                trace_id, trace = step.result
+                self._set_newest(request, trace_id)
+                about = (trace.model, trace.revision, trace.text)
+                rows, reasons = (strip.rows, strip.reasons) if strip.about == about else ({}, {})
+                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons)
+                yield [
+                    self._notices(trace),
+                    self._header(_device(t)),
+                    self._second(trace),
+                    f"{trace.model_label} · {kernel} · {PRECISIONS[precision]}",
+                    render(fresh, t, "" if fresh.current in rows else t("speed.measuring")),
+                    fresh,
+                    *[show(trace_id, trace, selection) for _, show in self.ctx.outputs],
+                ]
+
+    def measure_current(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
+        """Times the setting on screen, unless it was timed before."""
+        if not strip.trace_id or strip.current in strip.rows or not self._is_newest(request, strip.trace_id):
+            yield [gr.skip(), gr.skip()]
+            return
+        strip = self._measured(strip, strip.current, give_way=True)
+        if self._is_newest(request, strip.trace_id):
+            yield [render(strip, self.t), strip]
+
+    def measure_all(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
+        """Every kernel with every precision, one after the other; what is done is shown as it comes."""
+        settings = [(kernel, precision) for precision in PRECISIONS for kernel in KERNELS]
+        todo = [setting for setting in settings if setting not in strip.rows]
+        for i, (kernel, precision) in enumerate(todo):
+            name = f"{kernel} · {PRECISIONS[precision]}"
+            yield [render(strip, self.t, self.t("speed.running", name=name, i=i + 1, n=len(todo))), gr.skip()]
+            strip = self._measured(strip, (kernel, precision), give_way=False)
+            if not self._is_newest(request, strip.trace_id):
+                return
+            yield [render(strip, self.t), strip]
+        if not todo:
+            yield [render(strip, self.t), gr.skip()]
+
+    def _measured(self, strip: Strip, setting: Setting, give_way: bool) -> Strip:
+        stop = None if give_way else lambda: False
+        try:
+            row = self.ctx.workbench.measure(strip.trace_id, *setting, stop=stop)
+        except TfvizError as error:
+            return strip.with_reason(setting, self.t.error(error))
+        return strip if row is None else strip.with_row(setting, row)
+
+    # -- small parts ------------------------------------------------------------------------------------------------
+
+    def _set_newest(self, request: gr.Request, run: str) -> None:
+        self.newest[str(request.session_hash)] = run
+        self.newest.move_to_end(str(request.session_hash))
+        while len(self.newest) > KEPT_SESSIONS:
+            self.newest.popitem(last=False)
+
+    def _is_newest(self, request: gr.Request, run: str) -> bool:
+        return self.newest.get(str(request.session_hash)) == run
+
+    def _error(self, error: Exception) -> str:
+        """A caller's mistake as its sentence; anything else as an apology with the id under which it was logged."""
+        if isinstance(error, TfvizError):
+            sentence = self.t.error(error)
+        else:
+            number = secrets.token_hex(4)
+            logger.error("error %s", number, exc_info=error)
+            sentence = self.t("page.sorry", id=number)
+        return f'<p class="tv-note tv-error" role="alert">{escape(sentence)}</p>'
+
+    def _notices(self, trace: "Trace") -> str:
+        t, notes = self.t, []
+        if trace.cut_from:
+            n = len(trace.source_tokens)
+            notes.append(t("page.cut", total=trace.n_tokens_typed, n=n, model=trace.model_label, start=trace.cut_from))
+        typed = sorted({token.text for token in trace.source_tokens if token.typed})
+        if typed:
+            notes.append(t("page.typed_special", tokens=" ".join(typed)))
+        if all(token.special for token in trace.source_tokens):
+            notes.append(t("page.only_special", tokens=" ".join(token.text for token in trace.source_tokens)))
+        return "".join(f'<p class="tv-note" role="status">{escape(note)}</p>' for note in notes)
+
+    def _second(self, trace: "Trace") -> Any:
+        label = {"encoder": "page.second", "encoder-decoder": "page.target"}.get(trace.family, "page.second")
+        return gr.update(visible=trace.family != "decoder", label=self.t(label))
+
+
+def _progress(step: Step) -> str:
+    bar = "" if step.part is None else f'<progress max="1" value="{step.part:.4f}" aria-label="{escape(step.doing)}"></progress>'  # noqa: E501
+    return f'<div class="tv-note" role="status">{escape(step.doing)}{bar}</div>'
+
+
+def _device(t: Translator) -> str:
+    """CPU · 2 threads, or the accelerator's name."""
+    from tfviz.inference.device import describe
+    from tfviz.introspection.workbench import default_workbench
+
+    device = describe(default_workbench().resident.device)
+    return t("page.cpu", n=device.threads) if device.kind == "cpu" else device.name
+
+
+def _examples() -> list[str]:
+    return json.loads((ASSETS / "examples" / "sentences.json").read_text(encoding="utf-8"))
+
+
+def _model_choices(t: Translator) -> list[tuple[str, str]]:
+    from tfviz.sources.catalog import CATALOG
+
+    return [(t("page.model.choice", label=e.label, layers=e.n_layers, heads=e.n_heads), e.id) for e in CATALOG.values()]

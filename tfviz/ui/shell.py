@@ -1,0 +1,74 @@
+"""The app: the page in every language, its look, and how it is served. Nothing here imports torch; a thread warms it up."""
+
+import logging
+import os
+import threading
+from typing import Any
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
+
+import gradio as gr
+
+from tfviz.config import Settings
+from tfviz.messages import ASSETS
+from tfviz.ui.context import AppContext
+from tfviz.ui.i18n import Translator
+from tfviz.ui.page import PATHS, Page
+
+logger = logging.getLogger(__name__)
+CSS = ("tokens.css", "page.css")
+
+
+def build_app(settings: Settings) -> gr.Blocks:
+    """Both languages' pages in one Blocks: English at /, Chinese at /zh."""
+    with gr.Blocks(title="tfviz", analytics_enabled=False) as app:
+        Page(AppContext(Translator("en"), settings))
+    for language, path in PATHS.items():
+        if language != "en":
+            with app.route(language, path, show_in_navbar=False):
+                Page(AppContext(Translator(language), settings))
+    app.queue(default_concurrency_limit=8, max_size=64, status_update_rate=2)
+    return app
+
+
+def launch(app: gr.Blocks, settings: Settings, **options: Any) -> Any:
+    """Serves the app; GRADIO_SERVER_NAME and GRADIO_SERVER_PORT say where. `options` go to Gradio as they are."""
+    threading.Thread(target=_warm_up, args=[settings], daemon=True).start()
+    return app.launch(
+        theme=theme(),
+        head=_head(),
+        footer_links=[],
+        run_history=False,
+        max_file_size="1mb",
+        enable_monitoring=False,
+        show_error=False,
+        quiet=True,
+        **options,
+    )
+
+
+def theme() -> gr.themes.Base:
+    """Slate and indigo, fonts that are on the machine; no default look left where a person would notice."""
+    plex = gr.themes.utils.fonts.LocalFont("IBM Plex Sans", weights=(400, 700))
+    mono = gr.themes.utils.fonts.LocalFont("IBM Plex Mono", weights=(400, 700))
+    cjk = ["Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "system-ui", "sans-serif"]
+    return gr.themes.Base(
+        primary_hue="indigo", neutral_hue="slate", font=[plex, *cjk], font_mono=[mono, "ui-monospace", "monospace"]
+    )
+
+
+def _head() -> str:
+    """Styles that reach outside Gradio's own prefix, and the page's script. All inline: nothing is fetched."""
+    styles = "".join((ASSETS / "css" / name).read_text(encoding="utf-8") for name in CSS)
+    script = (ASSETS / "js" / "page.js").read_text(encoding="utf-8")
+    return f"<style>{styles}</style><script>{script}</script>"
+
+
+def _warm_up(settings: Settings) -> None:
+    """Imports torch and transformers and loads the first model, so that the first visitor does not wait for it."""
+    try:
+        from tfviz.introspection.workbench import default_workbench
+
+        default_workbench().resident.get(settings.model)
+    except Exception:  # the page will say what is wrong when somebody asks for the model
+        logger.warning("could not load %s in advance", settings.model, exc_info=True)

@@ -1,0 +1,222 @@
+"""Attention tab: who looks at whom. All heads of all layers at a glance, one head exactly, and what was checked about it."""
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfviz.ui.components.attention_view import attention_view, view_labels
+from tfviz.ui.context import AppContext
+from tfviz.ui.i18n import Translator, milliseconds, significant
+from tfviz.ui.tab import Tab
+
+if TYPE_CHECKING:
+    from tfviz.introspection.trace import AttentionStack, Trace
+    from tfviz.sources.tokens import Token
+
+EXACT_CELLS = 160 * 160  # up to here a whole head travels as FP32; beyond, as 8-bit codes with exact rows on demand
+INLINE_BYTES = 96 * 1024  # thumbnails up to here travel with the trace, larger ones are asked for
+FIRST = {"kind": "self", "layer": 13, "head": 8, "query": 8, "key": 1}  # SmolLM2: "it" looks at "animal"
+TOLERANCE = 1e-4  # of row sums and of flash against naive, in FP32
+
+
+def draw(trace_id: str, trace: "Trace", selection: dict[str, Any], t: Translator) -> dict[str, Any]:
+    """The view's value: everything small about a trace, with the head that will be shown first."""
+    source, target = trace.source_tokens, trace.target_tokens
+    lists = {"source": _token_list(t("attention.source") if target else t("attention.tokens"), source, t)}
+    if target:
+        title = t("attention.target_written") if trace.target_written else t("attention.target")
+        lists["target"] = _token_list(title, target, t)
+    select = _clamp(selection, trace)
+    return {
+        "trace": trace_id,
+        "kinds": [_kind(stack, t) for stack in trace.stacks.values()],
+        "token_lists": lists,
+        "select": select,
+        "first": draw_head(trace, select["kind"], select["layer"], select["head"], t),
+    }
+
+
+def draw_head(trace: "Trace", kind: str, layer: int, head: int, t: Translator) -> dict[str, Any]:
+    """One head exactly (or as 8-bit codes when it is large), and the badges computed from the arrays sent."""
+    import time
+
+    from tfviz.introspection.thumbnails import encode_weights
+
+    stack = trace.stacks[kind]
+    attention = stack.layers[layer]
+    start = time.perf_counter()
+    weights = attention.weights(head)[0]
+    seconds = time.perf_counter() - start
+    blocked = _of_head(attention.blocked, head)
+    reply: dict[str, Any] = {"n_query": weights.shape[0], "n_key": weights.shape[1]}
+    if weights.size <= EXACT_CELLS:
+        reply |= {"format": "f32", "weights": _base64(np.where(blocked, np.float32(np.nan), weights))}
+    else:
+        import torch
+
+        codes = encode_weights(torch.from_numpy(weights), torch.from_numpy(blocked))
+        reply |= {"format": "u8", "weights": _base64(codes.numpy())}
+    badges = _badges(trace, stack, layer, head, weights, blocked, seconds, t)
+    return reply | {"badges": badges, "caption": _caption(trace, stack, t)}
+
+
+def draw_row(trace: "Trace", kind: str, layer: int, head: int, query: int) -> dict[str, Any]:
+    """One row of a head in FP32, blocked cells NaN."""
+    attention = trace.stacks[kind].layers[layer]
+    blocked = _of_head(attention.blocked, head)[query]
+    return {"weights": _base64(np.where(blocked, np.float32(np.nan), attention.weights(head)[0, query]))}
+
+
+def build(ctx: AppContext) -> None:
+    """The canvas component; its matrices come through server functions, without the queue."""
+    t = ctx.t
+
+    def head(request: dict) -> dict:
+        trace = ctx.workbench.find(str(request["trace"]))
+        place = _place(trace, request)
+        return {"gone": True} if trace is None or place is None else draw_head(trace, *place, t)
+
+    def row(request: dict) -> dict:
+        trace = ctx.workbench.find(str(request["trace"]))
+        place = _place(trace, request)
+        if trace is None or place is None:
+            return {"gone": True}
+        query = max(0, min(int(request["query"]), len(trace.stacks[place[0]].query_tokens) - 1))
+        return draw_row(trace, *place, query)
+
+    def overview(request: dict) -> dict:
+        trace = ctx.workbench.find(str(request["trace"]))
+        stack = None if trace is None else trace.stacks.get(str(request["kind"]))
+        return {"gone": True} if stack is None or stack.overview is None else _thumbs(stack.overview)
+
+    view = attention_view([head, row, overview], view_labels(t.language))
+    ctx.on_trace(view, lambda trace_id, trace, selection: draw(trace_id, trace, selection, t))
+    ctx.attention_view = view
+
+
+def _place(trace: "Trace | None", request: dict) -> tuple[str, int, int] | None:
+    """(kind, layer, head) of a request, or None if the trace has no such place."""
+    stack = None if trace is None else trace.stacks.get(str(request["kind"]))
+    layer, head = int(request["layer"]), int(request["head"])
+    if stack is None or layer not in stack.layers or not 0 <= head < stack.n_heads:
+        return None
+    return stack.kind, layer, head
+
+
+def _clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
+    """The selection carried over to this trace: the same place if it has one, else the nearest."""
+    kind = selection.get("kind") if selection.get("kind") in trace.stacks else next(iter(trace.stacks))
+    stack = trace.stacks[kind]
+
+    def within(name: str, n: int) -> int:
+        return max(0, min(int(selection.get(name) or 0), n - 1))
+
+    return {
+        "kind": kind,
+        "layer": within("layer", stack.n_layers),
+        "head": within("head", stack.n_heads),
+        "query": within("query", len(stack.query_tokens)),
+        "key": within("key", len(stack.key_tokens)),
+    }
+
+
+def _kind(stack: "AttentionStack", t: Translator) -> dict[str, Any]:
+    assert stack.overview is not None, "the page always asks for thumbnails"
+    small = stack.overview.nbytes <= INLINE_BYTES
+    return {
+        "key": stack.kind,
+        "label": t(f"attention.kind.{stack.kind}"),
+        "n_layers": stack.n_layers,
+        "n_heads": stack.n_heads,
+        "n_kv_heads": stack.n_kv_heads,
+        "n_query": len(stack.query_tokens),
+        "n_key": len(stack.key_tokens),
+        "query_list": "target" if stack.kind in {"decoder", "cross"} else "source",
+        "key_list": "target" if stack.kind == "decoder" else "source",
+        "causal": stack.causal,
+        "thumb": list(stack.overview.shape[-2:]),
+        "thumbs": _base64(stack.overview) if small else None,
+    }
+
+
+def _thumbs(overview: np.ndarray) -> dict[str, Any]:
+    return {"thumb": list(overview.shape[-2:]), "thumbs": _base64(overview)}
+
+
+def _token_list(title: str, tokens: "tuple[Token, ...]", t: Translator) -> dict[str, Any]:
+    from tfviz.sources.tokens import is_right_to_left
+
+    return {
+        "title": title,
+        "tokens": [
+            {
+                "text": token.text,
+                "title": t("attention.token", raw=token.raw, id=token.id, position=position),
+                "special": token.special,
+                "typed": token.typed,
+                "joined": token.joined,
+                "piece": token.piece,
+                "rtl": is_right_to_left(token.text),
+            }
+            for position, token in enumerate(tokens)
+        ],
+    }
+
+
+def _badges(
+    trace: "Trace",
+    stack: "AttentionStack",
+    layer: int,
+    head: int,
+    weights: np.ndarray,
+    blocked: np.ndarray,
+    seconds: float,
+    t: Translator,
+) -> list[dict[str, str]]:
+    """What was checked, on the very arrays that are sent."""
+    exact = trace.precision == "fp32"
+    nothing_allowed = blocked.all(axis=1)
+    off = float(np.abs(weights.sum(axis=1) - ~nothing_allowed).max())
+    badges = [_badge(off <= TOLERANCE, t("badge.rows", off=significant(off)), t("badge.rows.title"))]
+    if blocked.any():
+        leak = float(weights[blocked].max())
+        key = "badge.future" if stack.causal else "badge.blocked"
+        text = t(key, n=int(blocked.sum()), max=significant(leak))
+        badges.append(_badge(leak == 0.0, text, t("badge.blocked.title")))
+    if nothing_allowed.any():
+        badges.append(_note(t("badge.empty_rows", n=int(nothing_allowed.sum())), t("badge.empty_rows.title")))
+    attention = stack.layers[layer]
+    if attention.softcap is None:
+        apart = attention.kernel_difference(head)
+        badges.append(_badge(apart <= TOLERANCE, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title")))
+    origin = "badge.origin.flash" if trace.kernel == "flash" else "badge.origin.naive"
+    note = t(origin, layer=layer, took=milliseconds(seconds))
+    badges.append(_note(note, t("badge.origin.title") if exact else t("badge.origin.rounded", precision=trace.precision)))
+    return badges
+
+
+def _badge(holds: bool, text: str, title: str) -> dict[str, str]:
+    return {"state": "ok" if holds else "warn", "text": text, "title": title}
+
+
+def _note(text: str, title: str) -> dict[str, str]:
+    return {"state": "note", "text": text, "title": title}
+
+
+def _caption(trace: "Trace", stack: "AttentionStack", t: Translator) -> str:
+    """One sentence on how to read this kind of map."""
+    key = f"attention.caption.{stack.kind}" if stack.kind != "self" else f"attention.caption.{trace.family}"
+    caption = t(key)
+    return caption + " " + t("attention.caption.grouped") if stack.n_kv_heads != stack.n_heads else caption
+
+
+def _of_head(array: np.ndarray, head: int) -> np.ndarray:
+    return array[head if len(array) > 1 else 0]
+
+
+def _base64(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).data).decode("ascii")
+
+
+TAB = Tab("attention", "tab.attention", frozenset({"self", "encoder", "decoder", "cross"}), build)
