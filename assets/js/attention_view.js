@@ -21,6 +21,7 @@ let shown = null;                       // the head on the map: {id, codes, weig
 let hoverCell = null, hoverHead = null; // what the pointer is on
 let grid = null, plot = null;           // geometry of the two canvases
 let palette = null;                     // code -> RGBA
+let image = new ImageData(1, 1);         // pixels on their way to a canvas, kept between paints
 let width = 0, generation = 0, tokensDrawn = '';
 const heads = new Map(), pending = new Map(), remembered = new Map(), sheets = new Map(), strips = new Map();
 
@@ -108,7 +109,8 @@ function hatching() {                   // the sign for a blocked cell, on every
 
 function inkOnto(canvas, codes, w, h) { // codes at native resolution, one pixel a cell
   if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
-  const image = new ImageData(w, h), pixels = new Uint32Array(image.data.buffer);
+  if (image.width !== w || image.height !== h) image = new ImageData(w, h);
+  const pixels = new Uint32Array(image.data.buffer);
   for (let i = 0; i < pixels.length; i++) pixels[i] = palette[codes[i]];
   canvas.getContext('2d').putImageData(image, 0, 0);
 }
@@ -128,7 +130,6 @@ function build() {
   el('p', '', el('div', 'block', empty), { text: t('empty') });
   ui.strips = el('div', 'tv-below', root);
   ui.kinds = el('div', 'tv-kinds tv-below', root, { role: 'radiogroup', 'aria-label': t('kinds') });
-  ui.error = el('p', 'tv-error', root, { role: 'alert' });
   const views = el('div', 'tv-views', root);
   ui.heads = figure('tv-heads', views);
   ui.heads.body.className = 'tv-scroll';
@@ -138,7 +139,9 @@ function build() {
   ui.layerNow = el('span', 'tv-tick left now', ui.grid, { 'aria-hidden': 'true' });
   ui.headHover = el('div', 'tv-frame light', ui.grid);
   ui.headFrame = el('div', 'tv-frame', ui.grid);
+  ui.headTip = el('div', 'tv-tip', ui.grid, { 'aria-hidden': 'true' });
   ui.map = figure('tv-one', views);
+  ui.error = el('p', 'tv-error', ui.map.body, { role: 'alert' });
   ui.plot = el('div', 'tv-plot', ui.map.body);
   ui.rows = el('div', 'tv-axis queries', ui.plot, { 'aria-hidden': 'true' });
   ui.matrix = el('div', 'tv-map', ui.plot, { tabindex: 0, role: 'application' });
@@ -163,7 +166,7 @@ function build() {
   ui.heads.title.textContent = t('heads');
   ui.map.note.textContent = t('direction');
   ui.map.title.title = ui.heads.title.title = t('counted');
-  ui.error.hidden = ui.headHover.hidden = ui.cellHover.hidden = true;
+  ui.error.hidden = ui.headTip.hidden = ui.headHover.hidden = ui.cellHover.hidden = true;
   return ui;
 }
 
@@ -270,9 +273,9 @@ const yOf = layer => grid.top + layer * (grid.h + grid.gap);
 
 function layoutGrid() {
   const { n_layers: layers, n_heads: n, n_kv_heads: kv, thumb } = kind, phone = width < 640, group = kv && kv < n ? n / kv : n;
-  const roomW = (phone ? width : Math.min(400, width * 0.4)) - 22 - (n / group - 1) * 8, roomH = phone ? 9999 : 750, gap = roomW / n > 40 ? 6 : roomW / n > 16 ? 3 : 1;
-  const aspect = thumb ? clamp(thumb[1] / thumb[0], 0.6, 1.7) : 1, limit = phone ? 40 : 84;
-  let h = clamp(Math.floor(Math.min(roomH / layers - gap, (roomW / n - gap) / aspect)), 12, limit);
+  const roomW = (phone ? width : Math.min(400, width * 0.4)) - 22 - (n / group - 1) * 8, roomH = phone ? 9999 : 750, room = Math.min(roomH / layers, roomW / n);
+  const aspect = thumb ? clamp(thumb[1] / thumb[0], 0.6, 1.7) : 1, gap = room > 44 ? 6 : room > 16 ? 3 : 1;
+  let h = clamp(Math.floor(Math.min(roomH / layers - gap, (roomW / n - gap) / aspect)), 12, 84);
   if (thumb) { const whole = Math.round(h / thumb[0]) * thumb[0]; if (whole > 0.7 * h && whole < (phone ? 1.01 : 1.2) * h) h = whole; }
   grid = { left: 22, top: 16, w: Math.round(h * aspect), h, gap, group, between: n > group ? 8 : 0, layers, n };
   const w = xOf(n - 1) + grid.w + 3, tall = yOf(layers - 1) + grid.h + 3;
@@ -330,9 +333,12 @@ function frameHead() {
 }
 
 function frameHoverHead() {
-  ui.headHover.hidden = !hoverHead;
-  if (hoverHead) rect(ui.headHover, xOf(hoverHead.head) - 2, yOf(hoverHead.layer) - 2, grid.w + 4, grid.h + 4);
-  setText(ui.heads.foot, t('head_small', hoverHead || sel));
+  ui.headHover.hidden = ui.headTip.hidden = !hoverHead;
+  if (!hoverHead) return;
+  const x = xOf(hoverHead.head), y = yOf(hoverHead.layer), right = hoverHead.head >= grid.n / 2; // the tip stays inside the grid
+  rect(ui.headHover, x - 2, y - 2, grid.w + 4, grid.h + 4);
+  setText(ui.headTip, t('head_small', hoverHead));
+  ui.headTip.style.cssText = `top:${y < 40 ? y + grid.h + 5 : y - 26}px;${right ? `right:${xOf(grid.n - 1) - x + 1}px` : `left:${x - 2}px`}`;
 }
 
 function headAt(event) {
@@ -342,6 +348,8 @@ function headAt(event) {
   for (let i = 0; i < grid.n; i++) if (x >= xOf(i) - grid.gap / 2) head = i;
   return head < 0 || x > xOf(head) + grid.w + grid.between || layer < 0 || layer >= grid.layers ? null : { layer, head };
 }
+
+const sameHead = (a, b) => a?.layer === b?.layer && a?.head === b?.head;
 
 function seeHead(layer, head) {         // keep the framed head in sight inside its own scrolling box
   const box = ui.heads.body;
@@ -502,11 +510,18 @@ function fetchHead(at, trace = value.trace) { // from the cache, from a request 
 
 function keepHead(id, where, reply) {
   if (!reply || reply.gone || reply.error) return reply || {};
-  const raw = reply.format === 'f32' ? floats(reply.weights) : bytes(reply.weights), codes = reply.format === 'f32' ? encode(raw) : raw;
-  const head = { ...reply, id, where, codes, weights: codes === raw ? null : raw, rows: new Map(), blocked: codes.includes(0) };
+  const weights = reply.format === 'f32' ? floats(reply.weights) : null;
+  const codes = weights ? encode(weights) : reply.lower ? fromLower(bytes(reply.weights), reply.n_query) : bytes(reply.weights);
+  const head = { ...reply, id, where, codes, weights, rows: new Map(), blocked: codes.includes(0) };
   heads.set(id, head);
   for (const old of heads.keys()) if (heads.size > KEEP_HEADS) heads.delete(old);
   return head;
+}
+
+function fromLower(packed, n) {         // a causal matrix may travel as its lower triangle only: row i has i + 1 cells
+  const codes = new Uint8Array(n * n);
+  for (let i = 0, at = 0; i < n; at += ++i) codes.set(packed.subarray(at, at + i + 1), i * n);
+  return codes;
 }
 
 async function showHead() {             // only the newest choice paints; a held arrow key does not queue up requests
@@ -557,6 +572,7 @@ function idle(what, after) { clearTimeout(idleTimer); idleTimer = setTimeout(wha
 async function prefetch(at) {           // quietly, one at a time, and never in the way of a choice
   if (pending.size || heads.has(idOf(at))) return;
   await fetchHead(at).catch(() => {});
+  if (value && hoverHead && !heads.has(idOf({ kind: sel.kind, ...hoverHead })) && at.kind === sel.kind && !sameHead(at, hoverHead)) prefetch({ kind: sel.kind, ...hoverHead });
 }
 
 async function prefetchNeighbours() {
@@ -651,11 +667,12 @@ function forget() {                     // everything that belonged to the trace
 
 ui.grid.addEventListener('pointermove', event => {
   const at = event.pointerType === 'touch' || !kind ? null : headAt(event);
-  if (at?.layer === hoverHead?.layer && at?.head === hoverHead?.head) return;
+  if (sameHead(at, hoverHead)) return;
   hoverHead = at; frameHoverHead();
   if (at) prefetch({ kind: sel.kind, ...at });
 });
 ui.grid.addEventListener('pointerleave', () => { hoverHead = null; if (kind) frameHoverHead(); });
+ui.grid.addEventListener('pointerdown', event => { const at = kind && headAt(event); if (at) fetchHead({ kind: sel.kind, ...at }).catch(() => {}); });
 ui.grid.addEventListener('click', event => { const at = headAt(event); if (at) choose(at); });
 ui.grid.addEventListener('keydown', event => {
   const { layer, head } = sel, [L, H] = [kind.n_layers - 1, kind.n_heads - 1];

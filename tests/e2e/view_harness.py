@@ -1,8 +1,12 @@
-"""A small app that shows the Attention view with synthetic data: `python -m tests.e2e.view_harness [case] [language] [port]`."""
+"""A small app that shows the Attention view with synthetic data.
+
+python -m tests.e2e.view_harness [case] [language] [port]
+"""
 
 import base64
 import os
 import sys
+import time
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported
 
@@ -13,7 +17,21 @@ from tfviz.messages import ASSETS
 from tfviz.ui.components.attention_view import attention_view, view_labels
 
 ANIMAL = "The animal didn 't cross the street because it was too tired".split()
-ANIMAL_SHOWN = ["The", "␣animal", "␣didn", "'t", "␣cross", "␣the", "␣street", "␣because", "␣it", "␣was", "␣too", "␣tired"]
+ANIMAL_SHOWN = [
+    "The",
+    "␣animal",
+    "␣didn",
+    "'t",
+    "␣cross",
+    "␣the",
+    "␣street",
+    "␣because",
+    "␣it",
+    "␣was",
+    "␣too",
+    "␣tired",
+]
+BROKEN, SLOW = (1, 8), (2, 0)  # (layer, head) that answers with an error, and one that answers late
 EXACT_CELLS = 256 * 256  # larger matrices travel as uint8
 
 
@@ -29,7 +47,7 @@ def words(n: int) -> list[dict]:
 
 
 def attention(layers: int, heads: int, queries: int, keys: int, causal: bool, seed: int = 0) -> np.ndarray:
-    """[layer, head, query, key] float32; rows sum to 1, blocked cells are NaN. Heads look at the first, the previous, near or any token."""
+    """[layer, head, query, key] float32; rows sum to 1, blocked cells are NaN; heads differ in what they look at."""
     rng = np.random.default_rng(seed)
     i, j = np.arange(queries)[:, None] * keys / queries, np.arange(keys)[None]
     out = np.empty((layers, heads, queries, keys), np.float32)
@@ -49,7 +67,15 @@ def attention(layers: int, heads: int, queries: int, keys: int, causal: bool, se
 
 def codes(weights: np.ndarray) -> np.ndarray:
     """0 = blocked, else 1 + round(254 sqrt(weight)): the view's uint8 form."""
-    return np.where(np.isnan(weights), 0, 1 + np.rint(254 * np.sqrt(np.nan_to_num(weights)))).astype(np.uint8)
+    coded = np.sqrt(weights)
+    coded *= 254
+    coded += 1.5
+    return np.fmax(coded, 0).astype(np.uint8)
+
+
+def lower(square: np.ndarray) -> np.ndarray:
+    """The lower triangle of a causal matrix, row after row: half the bytes."""
+    return np.concatenate([row[: i + 1] for i, row in enumerate(square)])
 
 
 def packed(array: np.ndarray) -> str:
@@ -154,8 +180,10 @@ def build(language: str = "en", first: str | None = "smollm", cases: tuple[str, 
         heads = kept[request["trace"]].arrays[request["kind"]]
         described = next(k for k in kept[request["trace"]].value["kinds"] if k["key"] == request["kind"])
         weights = heads[(request["layer"] * described["n_heads"] + request["head"]) % len(heads)]
-        if request["layer"] == 1 and request["head"] == 8:
-            return {"error": "This head could not be read: the picture below is the one before."}
+        if (request["layer"], request["head"]) == BROKEN:
+            return {"error": "This head could not be read."}
+        if (request["layer"], request["head"]) == SLOW:
+            time.sleep(0.7)
         exact = weights.size <= EXACT_CELLS
         sums = float(np.abs(np.nansum(weights, 1) - 1).max())
         badges = [
@@ -164,10 +192,18 @@ def build(language: str = "en", first: str | None = "smollm", cases: tuple[str, 
         if described["causal"]:
             badges.append({"state": "ok", "text": "nothing looks ahead (66 cells, max 0)", "title": ""})
         badges.append({"state": "warn", "text": "flash differs from naive by 0.02", "title": "bf16"})
-        badges.append({"state": "note", "text": f"weights recomputed from q and k of layer {request['layer']}", "title": ""})
-        caption = "When the model reads “it”, three quarters of this head's weight falls on “animal”. Later words are masked."
+        badges.append(
+            {"state": "note", "text": f"weights recomputed from q and k of layer {request['layer']}", "title": ""}
+        )
+        caption = (
+            "When the model reads “it”, three quarters of this head's weight falls on “animal”. Later words are masked."
+        )
         reply = {"n_query": weights.shape[0], "n_key": weights.shape[1], "badges": badges, "caption": caption}
-        return reply | {"format": "f32" if exact else "u8", "weights": packed(weights if exact else codes(weights))}
+        if exact:
+            return reply | {"format": "f32", "weights": packed(weights)}
+        if described["causal"]:
+            return reply | {"format": "u8", "lower": True, "weights": packed(lower(codes(weights)))}
+        return reply | {"format": "u8", "weights": packed(codes(weights))}
 
     def row(request: dict) -> dict:
         if request["trace"] not in kept:
@@ -175,6 +211,10 @@ def build(language: str = "en", first: str | None = "smollm", cases: tuple[str, 
         heads = kept[request["trace"]].arrays[request["kind"]]
         n = next(k for k in kept[request["trace"]].value["kinds"] if k["key"] == request["kind"])["n_heads"]
         return {"weights": packed(heads[(request["layer"] * n + request["head"]) % len(heads)][request["query"]])}
+
+    def forget() -> None:
+        for trace in list(kept)[1:]:  # the first stays for whoever opens the page next
+            del kept[trace]
 
     def overview(request: dict) -> dict:
         return kept[request["trace"]].arrays[request["kind"], "overview"]
@@ -188,7 +228,7 @@ def build(language: str = "en", first: str | None = "smollm", cases: tuple[str, 
                     lambda case=case: load(case), None, view, show_progress="hidden", api_visibility="private"
                 )
             gr.Button("none").click(lambda: None, None, view, api_visibility="private")
-            gr.Button("forget").click(kept.clear, None, None, api_visibility="private")
+            gr.Button("forget").click(forget, None, None, api_visibility="private")
 
         def told(data: gr.EventData) -> dict:
             return dict(data._data)
@@ -201,10 +241,14 @@ def build(language: str = "en", first: str | None = "smollm", cases: tuple[str, 
 def launch(demo: gr.Blocks, port: int | None = None, block: bool = False) -> str:
     """Starts the app, returns its address."""
     tokens = (ASSETS / "css" / "tokens.css").read_text(encoding="utf-8")
-    page = "html, body, gradio-app { background: var(--tv-bg) !important; } .gradio-container { max-width: 1126px !important; background: none !important; }"
+    page = """html, body, gradio-app { background: var(--tv-bg) !important }
+        .gradio-container { max-width: 1126px !important; background: none !important }"""
     _, address, _ = demo.launch(
         run_history=False,
-        theme=gr.themes.Base(font=[gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700))], font_mono=[gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))]),
+        theme=gr.themes.Base(
+            font=[gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700))],
+            font_mono=[gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))],
+        ),
         server_port=port,
         head=f"<style>{tokens}{page}</style>",
         prevent_thread_lock=True,

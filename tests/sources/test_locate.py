@@ -242,10 +242,11 @@ def test_an_odd_name_is_refused_with_an_example(typed: str, settings: Settings) 
     assert refusal(typed, settings) == "error.odd_id"
 
 
-@pytest.mark.parametrize("typed", ["a\x00b", "a\nb", "\x1b[31mred", "x" * 97, "x" * 5000, "/" + "x" * 5000])
+@pytest.mark.parametrize("typed", ["a\x00b", "a\nb", "/a\nb", "\x1b[31mred", "x" * 97, "x" * 5000, "/" + "x" * 5000])
 def test_a_refusal_shows_no_control_characters_and_no_endless_name(typed: str, settings: Settings) -> None:
     with pytest.raises(ModelUnavailable) as caught:
         locate(typed, settings)
+    assert caught.value.key == "error.odd_id"
     assert len(str(caught.value)) < 200 and str(caught.value).isprintable()
 
 

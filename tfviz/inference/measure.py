@@ -87,10 +87,10 @@ def _synchronise() -> None:
 
 
 def peak_extra_bytes(fn: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes of tensors alive at once while `fn` ran, beyond those alive before.
+    """The most bytes alive at once, while `fn` ran, of tensors that it made.
 
-    CPU: every allocation of PyTorch in this thread; CUDA: the allocator's own peak; MPS, which keeps none: what the
-    driver holds more afterwards (best effort).
+    CPU: every allocation of PyTorch in this thread (what `fn` frees of older memory is not subtracted); CUDA: the
+    allocator's own peak beyond what was held before; MPS, which keeps none: what the driver holds more afterwards.
     """
     if device.type == "cuda":
         return _cuda_peak(fn, device)

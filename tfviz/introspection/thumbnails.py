@@ -35,13 +35,15 @@ def thumbnails(record: AttentionRecord) -> UInt8[np.ndarray, "head row column"]:
     step = max(rows, CHUNK_BYTES // (4 * n_heads * n_key) // rows * rows)  # query rows at a time, whole blocks
     strips = []
     for start in range(0, n_query, step):
-        part = slice(start, min(start + step, n_query))
-        rule, block = record.rule, blocked[..., part, :]
-        bias = None if rule.bias is None else rule.bias[:1, :, part].float()
+        stop = min(start + step, n_query)
+        seen = min(n_key, n_key - n_query + stop) if record.rule.causal else n_key  # later keys are all blocked
+        block = blocked[..., start:stop, :seen]
+        bias = None if record.rule.bias is None else record.rule.bias[:1, :, start:stop, :seen].float()
+        rule = ScoreRule(scale=record.rule.scale, softcap=record.rule.softcap, bias=bias)
         mask = block if bool(block.any()) else None
-        rule = ScoreRule(scale=rule.scale, softcap=rule.softcap, bias=bias)
-        weights = attention_weights(query[:, :, part], key, mask, rule)[0]
-        strips.append(encode_weights(_pool_max(weights, rows, columns), _pool_all(block[0], rows, columns)))
+        weights = attention_weights(query[:, :, start:stop], key[:, :, :seen], mask, rule)[0]
+        codes = encode_weights(_pool_max(weights, rows, columns), _pool_all(block[0], rows, columns))
+        strips.append(F.pad(codes, (0, ceil(n_key / columns) - codes.shape[-1])))
     return torch.cat(strips, dim=-2).cpu().numpy()
 
 
@@ -56,7 +58,7 @@ def _blocked(record: AttentionRecord, n_query: int, n_key: int) -> Bool[Tensor, 
 def _pool_max(x: Float[Tensor, "head query key"], rows: int, columns: int) -> Float[Tensor, "head row column"]:
     n_query, n_key = x.shape[-2:]
     x = F.pad(x, (0, -n_key % columns, 0, -n_query % rows))
-    return x.unflatten(-1, (-1, columns)).amax(-1).unflatten(-2, (-1, rows)).amax(-2)
+    return x.unflatten(-2, (-1, rows)).amax(-2).unflatten(-1, (-1, columns)).amax(-1)
 
 
 def _pool_all(x: Bool[Tensor, "#head query key"], rows: int, columns: int) -> Bool[Tensor, "#head row column"]:

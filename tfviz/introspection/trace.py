@@ -42,6 +42,11 @@ class LayerAttention:
 
     def weights(self, head: int | None = None) -> Float[Array, "head query key"]:
         """softmax of the scores: all heads, or one (then the first axis has length 1)."""
+        if head is None:  # one head at a time: the scores of all of them at once would double the memory
+            weights = np.empty((len(self.query), self.query.shape[1], self.key.shape[1]), dtype=np.float32)
+            for one in range(len(weights)):
+                weights[one] = self.weights(one)[0]
+            return weights
         query, key, _, mask, rule = self._tensors(head)
         return attention_weights(query, key, mask, rule)[0].numpy()
 
@@ -52,23 +57,16 @@ class LayerAttention:
         flash, _ = scaled_dot_product_attention(query, key, value, mask, kernel="flash", rule=rule)
         return float((naive - flash).abs().max())
 
-    def _tensors(
-        self, head: int | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, ScoreRule]:
-        """(1, head, pos, dim) tensors over the same memory, of one head or all."""
+    def _tensors(self, head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, ScoreRule]:
+        """One head's (1, 1, pos, dim) tensors over the same memory; its key and value are its group's."""
 
-        def pick(array: Array | None, n: int) -> torch.Tensor | None:
-            if array is None:
-                return None
-            one = head is not None and len(array) > 1
-            start = head * len(array) // n if one and head is not None else 0
-            return torch.from_numpy(array[start : start + 1] if one else array)[None]
+        def pick(array: Array) -> torch.Tensor:
+            place = head * len(array) // len(self.query)
+            return torch.from_numpy(array[place : place + 1])[None]
 
-        n_heads = len(self.query)
-        query, key, value = (pick(x, n_heads) for x in (self.query, self.key, self.value))
-        rule = ScoreRule(self.scale, self.causal, self.softcap, pick(self.bias, n_heads))
-        assert query is not None and key is not None and value is not None
-        return query, key, value, pick(self.mask, n_heads), rule
+        rule = ScoreRule(self.scale, self.causal, self.softcap, None if self.bias is None else pick(self.bias))
+        mask = None if self.mask is None else pick(self.mask)
+        return pick(self.query), pick(self.key), pick(self.value), mask, rule
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ def attention_scores(query: Query, key: Key, mask: Mask | None = None, rule: Sco
     if rule.bias is not None:
         scores = scores + rule.bias
     if rule.causal:
-        scores = scores.masked_fill(make_causal_mask(*scores.shape[-2:], device=scores.device), float("-inf"))
-    return scores if mask is None else scores.masked_fill(mask, float("-inf"))
+        scores.masked_fill_(make_causal_mask(*scores.shape[-2:], device=scores.device), float("-inf"))
+    return scores if mask is None else scores.masked_fill_(mask, float("-inf"))
 
 
 def attention_weights(query: Query, key: Key, mask: Mask | None = None, rule: ScoreRule = PLAIN) -> Weights:

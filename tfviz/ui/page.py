@@ -47,12 +47,12 @@ class Page:
         ctx.selection = gr.State(FIRST)
         self.strip = gr.State(Strip())
         with gr.Column(elem_id="tv-page", elem_classes=["tv-page"]):
-            self.header = gr.HTML(self._header(""), elem_id="tv-header")
+            self.header = gr.HTML(self._header(""), apply_default_css=False, elem_id="tv-header")
             with gr.Row(elem_id="tv-main"):
                 with gr.Column(elem_id="tv-side", scale=0, min_width=272):
                     self._build_side()
                 with gr.Column(elem_id="tv-view", scale=1, min_width=320):
-                    self.notice = gr.HTML("", elem_id="tv-notice")
+                    self.notice = gr.HTML("", apply_default_css=False, elem_id="tv-notice")
                     with gr.Tabs(elem_id="tv-tabs"):
                         for tab in TABS:
                             with gr.Tab(t(tab.title), id=tab.key):
@@ -77,7 +77,7 @@ class Page:
             self.kernel = gr.Radio(list(KERNELS), value="flash", label=t("page.kernel"), elem_id="tv-kernel")
             choices = [(label, key) for key, label in PRECISIONS.items()]
             self.precision = gr.Radio(choices, value="fp32", label=t("page.precision"), elem_id="tv-precision")
-            self.speed = gr.HTML(render(Strip(), t), elem_id="tv-speed")
+            self.speed = gr.HTML(render(Strip(), t), apply_default_css=False, elem_id="tv-speed")
             self.run_all = gr.Button(t("speed.run_all"), size="sm", elem_id="tv-run-all")
 
     def _header(self, device: str) -> str:

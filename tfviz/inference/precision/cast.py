@@ -35,9 +35,11 @@ def _to(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _declared_fp32(model: nn.Module, dtype: torch.dtype) -> set[str]:
     """Parts of parameter names that transformers' models declare as "keep in FP32" for this dtype."""
-    lists = {torch.float16: ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")}
-    lists[torch.bfloat16] = ("_keep_in_fp32_modules_strict",)
-    return {part for attribute in lists.get(dtype, ()) for part in getattr(model, attribute, None) or ()}
+    attributes: dict[torch.dtype, list[str]] = {
+        torch.float16: ["_keep_in_fp32_modules", "_keep_in_fp32_modules_strict"],
+        torch.bfloat16: ["_keep_in_fp32_modules_strict"],
+    }
+    return {part for attribute in attributes.get(dtype, []) for part in getattr(model, attribute, None) or ()}
 
 
 def _any_part(parts: Iterable[str], name: str) -> bool:

@@ -122,6 +122,7 @@ class Int8Linear(_Int8Table):
         super().__init__()
         self.out_features, self.in_features = table.levels.shape
         self.hold(table)
+        self.bias: nn.Parameter | None
         self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ class Int8Linear(_Int8Table):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class Int8Embedding(_Int8Table, nn.Embedding):
+class Int8Embedding(_Int8Table, nn.Embedding):  # type: ignore[override]
     """`nn.Embedding` whose rows are INT8 and become FP32 when looked up. Made by `_int8_embedding` only."""
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def attention_view(
     value: Any = None,
     elem_id: str = "attention-view",
 ) -> gr.HTML:
-    """The component. `server_functions` are named `head`, `row` and `overview`; it raises the events `select` and `gone`."""
+    """The component: server functions named `head`, `row` and `overview`; it raises the events `select` and `gone`."""
     return gr.HTML(
         value=value,
         html_template=TEMPLATE,

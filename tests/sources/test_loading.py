@@ -1,0 +1,199 @@
+"""A person's folder, from path to model: what is read off it, and what is refused without touching what was there."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.checkpoints import ARCHITECTURES, LLAMA_LIKE, byte_level_tokenizer
+from tests.conftest import Checkpoint, Loaded
+from tfviz.config import Settings
+from tfviz.errors import ModelUnavailable, TfvizError
+from tfviz.inference.attention_call import AttentionCall
+from tfviz.messages import LANGUAGES
+from tfviz.sources.huggingface import token_limit
+from tfviz.sources.locate import locate
+from tfviz.sources.resident import Resident
+
+TEXT = "the cat saw the door"
+
+
+@pytest.fixture
+def resident(settings: Settings) -> Resident:
+    return Resident(settings)
+
+
+def assert_sentence(error: TfvizError) -> None:
+    for language in LANGUAGES:
+        sentence = error.in_language(language)
+        assert sentence and "\n" not in sentence and "Traceback" not in sentence and len(sentence) < 400
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_folder_is_loaded_by_its_path(name: str, checkpoint: Checkpoint, resident: Resident) -> None:
+    folder = checkpoint(name)
+    loaded = resident.get(str(folder))
+    assert (loaded.id, loaded.label, loaded.revision) == (str(folder), name, "local")
+    assert (loaded.family, loaded.precision, loaded.device.type) == (ARCHITECTURES[name][2], "fp32", "cpu")
+    assert loaded.has_logits == (name != "bert")
+    output = loaded.forward(loaded.prompt(TEXT, TEXT if loaded.family == "encoder-decoder" else None), AttentionCall("naive"))
+    assert output.shape[-1] == (400 if loaded.has_logits else 32)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_loaded_model_is_the_saved_one_in_inference_mode(name: str, checkpoint: Checkpoint, loaded: Loaded) -> None:
+    model = loaded(name)
+    saved = ARCHITECTURES[name][0]().__class__.from_pretrained(checkpoint(name)).state_dict()
+    assert saved.keys() == model.model.state_dict().keys()
+    assert all(torch.equal(tensor, saved[key]) for key, tensor in model.model.state_dict().items())
+    assert not any(module.training for module in model.model.modules())
+    assert not any(parameter.requires_grad for parameter in model.model.parameters())
+    assert model.n_parameters == sum(parameter.numel() for parameter in model.model.parameters())
+    assert model.weight_bytes >= 4 * model.n_parameters
+
+
+LIMITS = {"gpt2": 64, "opt": 64, "llama": 128, "bert": 64, "roberta": 64, "bart": 64, "marian": 64, "t5": 512}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_token_limit_is_what_the_tokenizer_and_the_positions_allow(name: str, loaded: Loaded) -> None:
+    assert loaded(name).token_limit == LIMITS[name]
+
+
+def test_roberta_has_no_position_for_its_padding_index_and_what_is_before(loaded: Loaded) -> None:
+    boundless = SimpleNamespace(model_max_length=int(1e30))
+    assert loaded("roberta").model.config.max_position_embeddings == 66
+    assert token_limit(loaded("roberta").model, boundless) == 64
+    assert token_limit(loaded("bert").model, boundless) == 64
+    assert token_limit(loaded("t5").model, boundless) == 1_000_000
+    assert token_limit(loaded("t5").model, SimpleNamespace(model_max_length=77)) == 77
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_text_beyond_the_limit_is_cut_and_runs(name: str, loaded: Loaded) -> None:
+    model = loaded(name)
+    long = "cat " * (model.token_limit + 50)
+    prompt = model.prompt(long, long if model.family == "encoder-decoder" else None)
+    assert prompt.n_tokens == model.token_limit < prompt.source.total and prompt.source.cut_from
+    assert len(prompt.target) <= model.token_limit
+    assert model.forward(prompt, AttentionCall("naive"), all_logits=False).isfinite().all()
+
+
+def test_a_pair_is_two_segments_for_an_encoder_and_refused_by_a_decoder(
+    checkpoint: Checkpoint, resident: Resident, loaded: Loaded, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(checkpoint("bert"), tmp_path / "bert")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    names = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}  # as BertTokenizer has them
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | names))
+    prompt = resident.get(str(folder)).prompt("the cat", "the door")
+    assert prompt.inputs["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+    with pytest.raises(TfvizError, match="no second sentence") as refused:
+        loaded("llama").prompt("the cat", "the door")
+    assert_sentence(refused.value)
+
+
+def test_a_typed_target_follows_the_start_token_and_loses_its_end(loaded: Loaded) -> None:
+    prompt = loaded("t5").prompt(TEXT, "the door")
+    assert [token.text for token in prompt.target] == ["<pad>", "the", "door"]
+    assert prompt.target[0].special and not prompt.target_written
+    assert prompt.inputs["decoder_input_ids"].tolist() == [[token.id for token in prompt.target]]
+
+
+def test_a_checkpoint_that_came_without_its_head_has_no_logits(
+    tmp_path: Path, resident: Resident, quiet_transformers: None
+) -> None:
+    import transformers as hf
+
+    hf.LlamaModel(hf.LlamaConfig(**LLAMA_LIKE)).save_pretrained(tmp_path)  # its head is not tied to its table
+    byte_level_tokenizer().save_pretrained(tmp_path)
+    assert not resident.get(str(tmp_path)).has_logits
+
+
+# ---- what is refused
+
+
+def only_pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": torch.zeros(3)}, folder / "pytorch_model.bin")
+
+
+def vision_only(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "vit", "architectures": ["ViTModel"]}))
+
+
+def other_sizes(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 64, "head_dim": 16}))
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def broken_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def cut_weights(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-100])
+
+
+def missing(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+DAMAGE = {
+    only_pickled: "error.only_pickled",
+    vision_only: "error.not_text",
+    other_sizes: "error.cannot_load",
+    no_tokenizer: "error.no_tokenizer",
+    broken_tokenizer: "error.cannot_load",
+    cut_weights: "error.weights_damaged",
+    missing: "error.path_missing",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_what_cannot_be_loaded_is_a_sentence_and_the_model_before_it_stays(
+    damage: object, checkpoint: Checkpoint, resident: Resident, tmp_path: Path
+) -> None:
+    before = resident.get(str(checkpoint("gpt2")))
+    folder = tmp_path / "mine"
+    shutil.copytree(checkpoint("llama"), folder)
+    damage(folder)  # type: ignore[operator]
+    with pytest.raises(ModelUnavailable) as refused:
+        resident.get(str(folder))
+    assert refused.value.key == DAMAGE[damage]  # type: ignore[index]
+    assert_sentence(refused.value)
+    assert resident.loaded() == [before] and resident.get(str(checkpoint("gpt2"))) is before
+    assert before.forward(before.prompt(TEXT), AttentionCall()).isfinite().all()
+
+
+def test_a_pickle_is_never_opened(
+    checkpoint: Checkpoint, resident: Resident, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(checkpoint("llama"), folder)
+    torch.save({"weight": torch.zeros(3)}, folder / "pytorch_model.bin")
+    opened: list[object] = []
+    monkeypatch.setattr(torch, "load", lambda *args, **_: opened.append(args))
+    assert resident.get(str(folder)).has_logits and not opened
+
+
+def test_a_folder_that_was_mended_can_be_loaded(checkpoint: Checkpoint, resident: Resident, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    with pytest.raises(ModelUnavailable):
+        resident.get(str(folder))
+    shutil.copytree(checkpoint("llama"), folder)
+    assert resident.get(str(folder)).family == "decoder"
+
+
+def test_a_folder_is_found_where_it_lies_and_nothing_is_copied(checkpoint: Checkpoint, settings: Settings) -> None:
+    located = locate(str(checkpoint("bert")), settings)
+    assert (located.folder, located.origin, located.revision) == (checkpoint("bert"), "local", "local")
+    assert not settings.cache.exists()

@@ -1,0 +1,162 @@
+"""Resident models: loaded once, shared by all, dropped when the room is needed, never changed."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.conftest import Checkpoint
+from tfviz.config import Settings
+from tfviz.errors import UnknownChoice, UnsupportedHere
+from tfviz.inference.attention_call import AttentionCall
+from tfviz.inference.precision import PRECISIONS
+from tfviz.sources import huggingface
+from tfviz.sources.base import LoadedModel
+from tfviz.sources.resident import Resident
+
+TEXT = "the cat saw the door"
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the models that were really loaded."""
+    ids: list[str] = []
+    load = huggingface.load_folder
+
+    def counting(*args: object, model_id: str, **options: object) -> LoadedModel:
+        ids.append(model_id)
+        return load(*args, model_id=model_id, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(huggingface, "load_folder", counting)
+    return ids
+
+
+@pytest.fixture
+def path(checkpoint: Checkpoint) -> Callable[[str], str]:
+    return lambda name: str(checkpoint(name))
+
+
+def with_room_for(settings: Settings, *models: LoadedModel) -> Resident:
+    return Resident(replace(settings, memory_budget=sum(model.weight_bytes for model in models)))
+
+
+def names(resident: Resident) -> list[tuple[str, str]]:
+    return [(model.label, model.precision) for model in resident.loaded()]
+
+
+def test_the_same_object_is_handed_out_every_time(
+    settings: Settings, path: Callable[[str], str], loads: list[str]
+) -> None:
+    resident = Resident(settings)
+    first = resident.get(path("gpt2"))
+    assert resident.get(f"  {path('gpt2')} ") is first and resident.get(path("gpt2"), "fp32") is first
+    assert loads == [path("gpt2")]
+
+
+def test_the_least_recently_used_model_makes_room(settings: Settings, path: Callable[[str], str]) -> None:
+    roomy = Resident(settings)
+    gpt2, llama, bert = (roomy.get(path(name)) for name in ("gpt2", "llama", "bert"))
+    resident = with_room_for(settings, llama, llama, gpt2)
+    for name in ("gpt2", "llama", "gpt2"):
+        resident.get(path(name))
+    assert names(resident) == [("llama", "fp32"), ("gpt2", "fp32")]
+    resident = with_room_for(settings, gpt2, llama)
+    for name in ("gpt2", "llama", "gpt2", "bert"):
+        resident.get(path(name))
+        assert sum(model.weight_bytes for model in resident.loaded()) <= resident.settings.memory_budget
+    assert ("llama", "fp32") not in names(resident) and names(resident)[-1] == ("bert", "fp32")
+
+
+def test_a_model_above_the_budget_is_kept_alone(settings: Settings, path: Callable[[str], str]) -> None:
+    resident = Resident(replace(settings, memory_budget=1))
+    resident.get(path("gpt2"))
+    resident.get(path("llama"))
+    assert names(resident) == [("llama", "fp32")]
+
+
+def test_a_dropped_model_still_serves_who_holds_it(
+    settings: Settings, path: Callable[[str], str], loads: list[str]
+) -> None:
+    resident = Resident(replace(settings, memory_budget=1))
+    held = resident.get(path("gpt2"))
+    before = held.forward(held.prompt(TEXT), AttentionCall())
+    resident.get(path("llama"))
+    assert names(resident) == [("llama", "fp32")]
+    assert torch.equal(held.forward(held.prompt(TEXT), AttentionCall()), before)
+    assert resident.get(path("gpt2")) is not held and loads.count(path("gpt2")) == 2
+
+
+def test_many_who_ask_at_once_load_once(settings: Settings, path: Callable[[str], str], loads: list[str]) -> None:
+    resident = Resident(settings)
+    start = threading.Barrier(8, timeout=30)
+
+    def visitor(number: int) -> LoadedModel:
+        start.wait()
+        return resident.get(path(["bert", "llama"][number % 2]), ["fp32", "int8"][number // 4])
+
+    with ThreadPoolExecutor(8) as pool:
+        models = list(pool.map(visitor, range(8)))
+    assert sorted(loads) == sorted([path("bert"), path("llama")])
+    assert len({id(model) for model in models}) == 4
+    assert all(model.precision == ["fp32", "int8"][number // 4] for number, model in enumerate(models))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "bert"])
+@pytest.mark.parametrize("precision", [key for key in PRECISIONS if key != "fp32"])
+def test_a_variant_is_made_from_the_resident_model_and_never_changes_it(
+    name: str, precision: str, settings: Settings, path: Callable[[str], str], loads: list[str]
+) -> None:
+    resident = Resident(settings)
+    base = resident.get(path(name))
+    before = {key: tensor.clone() for key, tensor in base.model.state_dict().items()}
+    prompt = base.prompt(TEXT, TEXT if base.family == "encoder-decoder" else None)
+    output = base.forward(prompt, AttentionCall())
+    variant = resident.get(path(name), precision)
+    variant.forward(prompt, AttentionCall())
+    assert loads == [path(name)] and variant is not base and variant.model is not base.model
+    assert (variant.precision, base.precision) == (precision, "fp32")
+    assert variant.tokenizer is base.tokenizer and variant.tokenizer_lock is base.tokenizer_lock
+    after = base.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) and before[key].dtype == after[key].dtype for key in before)
+    assert torch.equal(base.forward(prompt, AttentionCall()), output)
+    assert variant.weight_bytes < base.weight_bytes
+    assert resident.get(path(name), precision) is variant and resident.get(path(name)) is base
+
+
+def test_a_variant_asked_for_first_brings_its_base_along(
+    settings: Settings, path: Callable[[str], str], loads: list[str]
+) -> None:
+    resident = Resident(settings)
+    resident.get(path("llama"), "bf16")
+    assert names(resident) == [("llama", "fp32"), ("llama", "bf16")]
+    resident.get(path("llama"), "fp32")
+    assert loads == [path("llama")]
+
+
+def test_an_unknown_precision_is_answered_with_the_known_ones(
+    settings: Settings, path: Callable[[str], str], loads: list[str]
+) -> None:
+    with pytest.raises(UnknownChoice, match="“int3”.*fp32, fp16, bf16, int8"):
+        Resident(settings).get(path("llama"), "int3")
+    assert loads == []
+
+
+def test_a_precision_the_device_cannot_run_is_refused_before_loading(settings: Settings, loads: list[str]) -> None:
+    resident = Resident(settings, device=torch.device("mps"))
+    with pytest.raises(UnsupportedHere, match="INT8"):
+        resident.get("anything", "int8")
+    assert loads == []
+
+
+def test_forgetting_a_model_drops_every_precision_of_it(settings: Settings, path: Callable[[str], str]) -> None:
+    resident = Resident(settings)
+    old = resident.get(path("llama"))
+    resident.get(path("llama"), "int8")
+    resident.get(path("bert"))
+    resident.forget(path("llama"))
+    assert names(resident) == [("bert", "fp32")]
+    assert resident.get(path("llama")) is not old
