@@ -106,12 +106,12 @@ def test_measure_is_a_row_for_each_setting(checkpoint: Checkpoint) -> None:
     assert table["weight_bytes"][2] < table["weight_bytes"][0] and table["max_abs"][0] == 0 and table["top1"][0] == 1
 
 
-def test_measure_needs_no_first_layer_of_its_own_model_to_be_kept(checkpoint: Checkpoint) -> None:
+def test_measure_compares_hidden_states_where_there_is_no_head(checkpoint: Checkpoint) -> None:
     table = tfviz.measure("the cat", model=str(checkpoint("bert")), precisions=["fp32"], kernels=["flash"], repeats=1)
     assert len(table) == 1 and table["top1"].isna().all()
 
 
-def test_measure_keeps_a_setting_that_cannot_run_from_ending_the_comparison(checkpoint: Checkpoint) -> None:
+def test_measure_refuses_a_kernel_the_model_cannot_run_in_a_sentence(checkpoint: Checkpoint) -> None:
     with pytest.raises(ValueError, match="Choose naive"):
         tfviz.measure("the cat", model=str(checkpoint("gemma2")), precisions=["fp32"], repeats=1)
     table = tfviz.measure("the cat", model=str(checkpoint("gemma2")), kernels=["naive"], precisions=["fp32"], repeats=1)
@@ -132,4 +132,7 @@ def test_in_layer_13_head_8_of_smollm2_it_looks_at_animal(kernel: str, monkeypat
     weights = trace.attention["self"][0, 8]
     assert weights[it, animal] == pytest.approx(0.75, abs=0.01)
     assert weights[it].argmax() == animal
-    assert trace.stacks["self"].n_layers == 30 and (trace.stacks["self"].n_heads, trace.stacks["self"].n_kv_heads) == (9, 3)
+    assert trace.stacks["self"].n_layers == 30 and (trace.stacks["self"].n_heads, trace.stacks["self"].n_kv_heads) == (
+        9,
+        3,
+    )

@@ -1,7 +1,8 @@
 /* The Attention view of tfviz: tokens, all heads, and the map of the chosen head. One canvas component in gr.HTML.
  *
  * This file is the body of js_on_load(element, props, trigger, watch, server); no library, no build step, no globals.
- *   props.value    {trace, kinds, token_lists, select} or null: what is small. Drawn by watch('value', ...).
+ *   props.value    {trace, kinds, token_lists, select, first} or null: what is small, and the head at `select` in `first`.
+ *                  Drawn by watch('value', ...).
  *   props.labels   "view.xxx" -> sentence, in the page's language.
  *   server.head / row / overview   one object in, one object out: matrices come one head at a time, as base64.
  *   trigger('select', {kind, layer, head, query, key})   150 ms after the reader's last choice;  trigger('gone')   trace no longer kept.
@@ -22,7 +23,7 @@ let hoverCell = null, hoverHead = null; // what the pointer is on
 let grid = null, plot = null;           // geometry of the two canvases
 let palette = null;                     // code -> RGBA
 let image = new ImageData(1, 1);         // pixels on their way to a canvas, kept between paints
-let width = 0, generation = 0, tokensDrawn = '';
+let width = 0, generation = 0, tokensDrawn = '', touched = false; // touched: the reader has chosen, so Python's choice no longer counts
 const heads = new Map(), pending = new Map(), remembered = new Map(), sheets = new Map(), strips = new Map();
 
 /* ---- small helpers ---- */
@@ -440,8 +441,19 @@ function boxCell(node, query, key, pad) { // never smaller than one can see
 
 function paintMap() {
   if (!shown || !plot) return;
-  inkOnto(ui.mapCanvas, shown.codes, shown.n_key, shown.n_query); // one pixel a cell; the browser scales it, crisp when it grows
-  ui.mapCanvas.style.imageRendering = plot.w * dpr() < shown.n_key || plot.h * dpr() < shown.n_query ? 'auto' : 'pixelated';
+  const side = Math.ceil(Math.max(shown.n_key / (plot.w * dpr()), shown.n_query / (plot.h * dpr()))); // cells a screen pixel
+  const { codes, n_key, n_query } = side > 1 ? largest(shown, side) : shown;
+  inkOnto(ui.mapCanvas, codes, n_key, n_query); // one pixel a cell; the browser only ever makes it larger, so it stays crisp
+}
+
+function largest(head, side) {          // a matrix with more cells than pixels: the largest weight of each block, so that no line fades
+  if (head.pooled?.side === side) return head.pooled;
+  const { codes, n_key: nk, n_query: nq } = head, width = Math.ceil(nk / side), height = Math.ceil(nq / side), out = new Uint8Array(width * height);
+  for (let i = 0; i < nq; i++) {
+    const to = Math.floor(i / side) * width, from = i * nk;
+    for (let j = 0; j < nk; j++) { const at = to + Math.floor(j / side); if (codes[from + j] > out[at]) out[at] = codes[from + j]; }
+  }
+  return head.pooled = { side, codes: out, n_key: width, n_query: height };
 }
 
 function cellAt(event) {
@@ -592,6 +604,7 @@ function choose(change, quiet) {
   remembered.set(sel.kind, { ...sel });
   if (idOf(sel) === before) frameCell();
   else { frameHead(); seeHead(sel.layer, sel.head); showHead(); }
+  if (!quiet) touched = true;
   clearTimeout(notifyTimer);
   if (!quiet) notifyTimer = setTimeout(() => { trigger('select', { ...sel }); announce(); }, NOTIFY_MS);
 }
@@ -638,7 +651,8 @@ async function show() {                 // a new value: wait a moment for its fi
   for (const timer of [idleTimer, notifyTimer, rowTimer]) clearTimeout(timer);
   delete root.dataset.slow;
   if (!next?.kinds?.length) return showNothing();
-  const select = valid(next.select || sel, next), fresh = next.trace !== value?.trace;
+  const select = valid(touched ? sel : next.select || sel, next), fresh = next.trace !== value?.trace;
+  if (next.first && next.select) { const { kind: k, layer, head } = next.select, where = { trace: next.trace, kind: k, layer, head }; keepHead(idOf(where, next.trace), where, next.first); }
   if (fresh && kind) await Promise.race([fetchHead(select, next.trace).catch(() => {}), sleep(PATIENCE_MS)]);
   if (mine !== generation) return;
   value = next; sel = select;

@@ -76,12 +76,14 @@ class Visitor:
         self.gate, self.served, self.name = gate, served, name
         self.positions: list[int] = []
         self.queued, self.holding, self.leave = Event(), Event(), Event()
+        self.heard = [Event() for _ in range(4)]
         self.thread = Thread(target=self._visit)
         self.thread.start()
         assert self.queued.wait(PATIENCE)
 
     def _heard(self, position: int) -> None:
         self.positions.append(position)
+        self.heard[position].set()
         self.queued.set()
 
     def _visit(self) -> None:
@@ -111,11 +113,11 @@ def test_turns_are_taken_in_order_of_arrival_one_at_a_time() -> None:
 def test_a_visitor_hears_its_place_shrink_to_zero() -> None:
     gate, served = DeviceGate(), list[str]()
     visitors = [Visitor(gate, served, name) for name in "abc"]
-    for visitor in visitors:
-        visitor.finish()
-    assert visitors[0].positions == [0]
-    assert visitors[1].positions == [1, 0]
-    assert visitors[2].positions[0] == 2 and visitors[2].positions[-1] == 0
+    visitors[0].finish()
+    assert visitors[2].heard[1].wait(PATIENCE)
+    visitors[1].finish()
+    visitors[2].finish()
+    assert [visitor.positions for visitor in visitors] == [[0], [1, 0], [2, 1, 0]]
 
 
 def test_a_turn_knows_whether_someone_waits() -> None:

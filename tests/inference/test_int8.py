@@ -104,6 +104,7 @@ def test_levels_are_within_half_a_step_of_the_row() -> None:
     rows = torch.randn(5, 64) * torch.tensor([1e-6, 1.0, 1e6, 3.0, 0.0])[:, None]
     levels, scale = to_levels(rows)
     assert levels.dtype == torch.int8 and int(levels.abs().max()) == 127
+    assert torch.all(scale > 0), "a row of zeros must not divide by zero"
     assert torch.all((levels * scale - rows).abs() <= 0.5001 * scale)
 
 

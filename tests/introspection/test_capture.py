@@ -1,4 +1,4 @@
-"""Capture against transformers' own eager attention, on every architecture; padding, caches and threads through the bridge."""
+"""Capture against transformers' own eager attention, on every architecture; padding, caches, threads, the bridge."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.checkpoints import ARCHITECTURES, byte_level_tokenizer
+from tests.checkpoints import ARCHITECTURES, LLAMA_LIKE, byte_level_tokenizer, sentence_piece_like_tokenizer
 from tests.conftest import Checkpoint, Loaded
 from tfviz.errors import TfvizError, UnknownChoice, UnsupportedHere
 from tfviz.inference.attention_call import AttentionCall, AttentionRecord, attention_call, current_call
@@ -185,6 +185,12 @@ def test_layers_that_do_not_exist_are_answered_with_those_that_do(loaded: Loaded
         trace_of(loaded("llama"), layers=[7])
 
 
+def test_a_layer_that_does_not_exist_is_not_left_out_in_silence(loaded: Loaded) -> None:
+    with pytest.raises(ValueError, match="llama has layers 0 to 2"):
+        trace_of(loaded("llama"), layers=[0, 7])
+    assert set(trace_of(loaded("bart"), layers=[2]).stacks) == {"encoder"}  # a third layer, which the decoder lacks
+
+
 def test_an_unknown_kernel_is_refused_before_anything_runs(loaded: Loaded) -> None:
     with pytest.raises(UnknownChoice, match="naive, flash"):
         trace_of(loaded("llama"), "quick")
@@ -246,6 +252,19 @@ def test_a_soft_cap_under_flash_is_a_sentence(loaded: Loaded) -> None:
     with pytest.raises(UnsupportedHere) as refused:
         trace_of(loaded("gemma2"), "flash")
     assert_sentence(refused.value, "error.flash_softcap")
+
+
+def test_naive_writes_the_target_of_a_model_with_a_soft_cap(tmp_path: Path, quiet_transformers: None) -> None:
+    import transformers as hf
+
+    stack = hf.T5GemmaModuleConfig(**LLAMA_LIKE, head_dim=8, sliding_window=4)
+    config = hf.T5GemmaConfig(encoder=stack, decoder=stack, vocab_size=LLAMA_LIKE["vocab_size"])
+    config.decoder_start_token_id = 0
+    hf.T5GemmaForConditionalGeneration(config).save_pretrained(tmp_path)
+    sentence_piece_like_tokenizer().save_pretrained(tmp_path)
+    model = load_folder(tmp_path, model_id="t5gemma", revision="local", device=torch.device("cpu"))
+    trace = capture(model, model.prompt(SHORT), (SHORT, None), kernel="naive")
+    assert trace.target_written and trace.attention["cross"].shape[-2:] == (len(trace.target_tokens), len(trace.tokens))
 
 
 def foreign(kind: str) -> Any:
@@ -427,7 +446,8 @@ def test_two_threads_with_different_switches_never_mix(loaded: Loaded, monkeypat
         for _ in range(repeats):
             mine: list[tuple[int, int]] = []
             model.forward(
-                prompt, AttentionCall(kernel, lambda r, mine=mine: mine.append((threading.get_ident(), r.query.shape[2])))
+                prompt,
+                AttentionCall(kernel, lambda r, mine=mine: mine.append((threading.get_ident(), r.query.shape[2]))),
             )
             assert current_call() == AttentionCall()
             seen.append(mine)

@@ -64,7 +64,9 @@ def test_a_cell_is_the_largest_weight_of_its_block(kind: str, size: tuple[int, i
 def test_strips_of_rows_give_the_same_picture(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = record(100, 100, kind)
     whole = thumbnails(seen)
-    monkeypatch.setattr(module, "CHUNK_BYTES", 4 * 4 * 100 * 12)  # twelve rows at a time: whole blocks of five, ten rows
+    monkeypatch.setattr(
+        module, "CHUNK_BYTES", 4 * 4 * 100 * 12
+    )  # twelve rows at a time: whole blocks of five, ten rows
     np.testing.assert_array_equal(thumbnails(seen), whole)
 
 
@@ -81,5 +83,7 @@ def test_codes_never_fall_as_weights_rise() -> None:
 
 def test_half_precision_inputs_are_widened() -> None:
     seen = record(30, 30, "causal")
-    half = AttentionRecord(seen.module, seen.query.bfloat16(), seen.key.bfloat16(), seen.value.bfloat16(), None, seen.rule)
+    half = AttentionRecord(
+        seen.module, seen.query.bfloat16(), seen.key.bfloat16(), seen.value.bfloat16(), None, seen.rule
+    )
     assert np.abs(thumbnails(half).astype(int) - thumbnails(seen)).max() <= 8

@@ -145,7 +145,12 @@ def test_attention_is_computed_when_first_asked_for_and_then_kept(
 ) -> None:
     model, computed = loaded("t5"), []
     weights = LayerAttention.weights
-    monkeypatch.setattr(LayerAttention, "weights", lambda self, head=None: computed.append(1) or weights(self, head))
+
+    def counting(self: LayerAttention, head: int | None = None) -> np.ndarray:
+        computed.extend([1] if head is None else [])
+        return weights(self, head)
+
+    monkeypatch.setattr(LayerAttention, "weights", counting)
     trace = capture(model, model.prompt(TEXT, "the door"), (TEXT, "the door"))
     assert list(trace.attention) == ["encoder", "decoder", "cross"] and len(trace.attention) == 3
     assert not computed

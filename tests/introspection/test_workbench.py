@@ -151,7 +151,9 @@ def test_stop_ends_the_repeats_after_one(bench: Workbench, ask: Ask) -> None:
     assert result is not None and result.latency.runs == 1
 
 
-def test_a_measurement_gives_way_when_somebody_waits(bench: Workbench, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_gives_way_when_somebody_waits(
+    bench: Workbench, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace_id, _ = bench.trace(ask())
     monkeypatch.setattr(type(bench.gate), "waiting", property(lambda gate: 1))
     result = bench.measure(trace_id, "flash", "fp32", repeats=50)

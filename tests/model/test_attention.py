@@ -144,7 +144,9 @@ def test_a_row_blocked_by_the_bias_gives_zeros(kernel: str) -> None:
 
 @given(SEEDS, st.integers(2, 7), st.integers(0, 3), st.sampled_from(KERNELS), st.data())
 @settings(max_examples=60, deadline=None)
-def test_causal_output_ignores_the_future(seed: int, n_query: int, cached: int, kernel: str, data: st.DataObject) -> None:
+def test_causal_output_ignores_the_future(
+    seed: int, n_query: int, cached: int, kernel: str, data: st.DataObject
+) -> None:
     query, key, value, _, rule = Case(causal=True, kv_heads=2, n_query=n_query, n_key=n_query + cached).make(seed)
     last = data.draw(st.integers(0, n_query - 2))
     before, _ = scaled_dot_product_attention(query, key, value, kernel=kernel, rule=rule)

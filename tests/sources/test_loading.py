@@ -2,8 +2,12 @@
 
 import json
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +18,7 @@ from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable, TfvizError
 from tfviz.inference.attention_call import AttentionCall
 from tfviz.messages import LANGUAGES
+from tfviz.sources import huggingface
 from tfviz.sources.huggingface import token_limit
 from tfviz.sources.locate import locate
 from tfviz.sources.resident import Resident
@@ -39,7 +44,9 @@ def test_a_folder_is_loaded_by_its_path(name: str, checkpoint: Checkpoint, resid
     assert (loaded.id, loaded.label, loaded.revision) == (str(folder), name, "local")
     assert (loaded.family, loaded.precision, loaded.device.type) == (ARCHITECTURES[name][2], "fp32", "cpu")
     assert loaded.has_logits == (name != "bert")
-    output = loaded.forward(loaded.prompt(TEXT, TEXT if loaded.family == "encoder-decoder" else None), AttentionCall("naive"))
+    output = loaded.forward(
+        loaded.prompt(TEXT, TEXT if loaded.family == "encoder-decoder" else None), AttentionCall("naive")
+    )
     assert output.shape[-1] == (400 if loaded.has_logits else 32)
 
 
@@ -111,6 +118,31 @@ def test_a_checkpoint_that_came_without_its_head_has_no_logits(
     hf.LlamaModel(hf.LlamaConfig(**LLAMA_LIKE)).save_pretrained(tmp_path)  # its head is not tied to its table
     byte_level_tokenizer().save_pretrained(tmp_path)
     assert not resident.get(str(tmp_path)).has_logits
+
+
+def test_two_models_are_never_inside_from_pretrained_at_once(
+    checkpoint: Checkpoint, resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers replaces its own functions while it loads (tie_weights, initialisers) and puts back what it found:
+    two loads that overlap leave the replacements behind, and from then on no model with tied weights can be loaded."""
+    folders = [str(checkpoint(name)) for name in ("llama", "gpt2")]
+    inside, most, real_one = [0], [0], threading.Lock()
+    load = huggingface.AutoModelForCausalLM.from_pretrained
+
+    def watched(*args: Any, **options: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.1)
+        try:
+            with real_one:  # so that this test harms no other
+                return load(*args, **options)
+        finally:
+            inside[0] -= 1
+
+    monkeypatch.setattr(huggingface.AutoModelForCausalLM, "from_pretrained", watched)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(resident.get, folders))
+    assert most == [1]
 
 
 # ---- what is refused

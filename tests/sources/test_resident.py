@@ -24,11 +24,12 @@ TEXT = "the cat saw the door"
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the models that were really loaded."""
     ids: list[str] = []
-    load = huggingface.load_folder
+    load, one_at_a_time = huggingface.load_folder, threading.Lock()
 
     def counting(*args: object, model_id: str, **options: object) -> LoadedModel:
         ids.append(model_id)
-        return load(*args, model_id=model_id, **options)  # type: ignore[arg-type]
+        with one_at_a_time:
+            return load(*args, model_id=model_id, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(huggingface, "load_folder", counting)
     return ids

@@ -37,6 +37,7 @@ class Page:
     def __init__(self, ctx: AppContext) -> None:
         self.ctx, self.t = ctx, ctx.t
         self.newest: OrderedDict[str, str] = OrderedDict()  # session -> its newest run, then that run's trace
+        self.asked: dict[str, Any] = {}  # session -> what its newest run was asked for, until it fails
         self._build()
         self._wire()
 
@@ -116,7 +117,8 @@ class Page:
             "cancels": [everything],
             "js": "(...inputs) => { window.tfviz.traceStarts(inputs); return inputs }",
         }
-        changes = [self.first.input, self.second.input, self.model.input, self.kernel.input, self.precision.input]
+        # A Textbox's `input` hears key presses only, not pasting, deleting or an input method; `change` hears all.
+        changes = [self.first.change, self.second.change, self.model.input, self.kernel.input, self.precision.input]
         typed = gr.on(changes, trigger_mode="always_last", **run)
         for traced in (typed, start.then(**run), self.ctx.attention_view.gone(**run)):
             traced.then(None, js="() => window.tfviz.traceEnds()", **quiet)
@@ -163,8 +165,12 @@ class Page:
         from tfviz.introspection.workbench import Request
 
         t, bench, run = self.t, self.ctx.workbench, secrets.token_hex(8)
-        self._set_newest(request, run)
         wanted = Request(first or "", (second or "").strip() and second, model or "", kernel, precision)
+        session = str(request.session_hash)
+        if self.asked.get(session) == wanted and bench.find(self.newest.get(session, "")) is not None:
+            return  # a page that opens with a link's text hears of it twice
+        self._set_newest(request, run)
+        self.asked[session] = wanted
 
         def job(report: Any) -> Any:
             return bench.trace(
@@ -179,6 +185,7 @@ class Page:
             if not self._is_newest(request, run):  # overtaken: a later run of this visitor will paint
                 return
             if step.error is not None:
+                self.asked.pop(session, None)
                 yield [self._error(step.error), *[gr.skip()] * (5 + len(self.ctx.outputs))]
             elif not step.done:
                 yield [_progress(step), *[gr.skip()] * (5 + len(self.ctx.outputs))]
@@ -235,7 +242,7 @@ class Page:
         self.newest[str(request.session_hash)] = run
         self.newest.move_to_end(str(request.session_hash))
         while len(self.newest) > KEPT_SESSIONS:
-            self.newest.popitem(last=False)
+            self.asked.pop(self.newest.popitem(last=False)[0], None)
 
     def _is_newest(self, request: gr.Request, run: str) -> bool:
         return self.newest.get(str(request.session_hash)) == run

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is: its profiler talks on stderr
 
 import gradio as gr
 

@@ -55,8 +55,10 @@ def draw_head(trace: "Trace", kind: str, layer: int, head: int, t: Translator) -
     else:
         import torch
 
-        codes = encode_weights(torch.from_numpy(weights), torch.from_numpy(blocked))
-        reply |= {"format": "u8", "weights": _base64(codes.numpy())}
+        codes = encode_weights(torch.from_numpy(weights), torch.from_numpy(blocked)).numpy()
+        triangle = stack.causal and codes.shape[0] == codes.shape[1]  # row i has i + 1 cells
+        sent = codes[np.tri(len(codes), dtype=bool)] if triangle else codes
+        reply |= {"format": "u8", "lower": triangle, "weights": _base64(sent)}
     badges = _badges(trace, stack, layer, head, weights, blocked, seconds, t)
     return reply | {"badges": badges, "caption": _caption(trace, stack, t)}
 

@@ -1,0 +1,36 @@
+"""How every figure looks: one sequential scale for weights, one diverging for differences, transparent, no default template."""
+
+from collections.abc import Sequence
+from typing import Any
+
+FONT = "IBM Plex Sans, Noto Sans CJK SC, PingFang SC, Microsoft YaHei, system-ui, sans-serif"
+MONO = "IBM Plex Mono, Noto Sans Mono CJK SC, ui-monospace, monospace"
+INK, SOFT, LINE = "#1b2333", "#55607a", "#e3e6ef"
+ACCENT, QUERY, KEY = "#4f46e5", "#b45309", "#0e7490"
+WEIGHT_SCALE = [[0.0, "#ffffff"], [0.5, "#928fd6"], [1.0, "#2a2673"]]  # evenly spaced in perceived lightness
+DIFFERENCE_SCALE = [[0.0, "#0e7490"], [0.5, "#f7f8fb"], [1.0, "#b45309"]]  # key side, none, query side
+
+
+def layout(title: str = "", *, x: str = "", y: str = "") -> dict[str, Any]:
+    """The layout shared by all figures; transparent, so that it sits on a light or dark page."""
+    axis = {"showgrid": False, "zeroline": False, "linecolor": LINE, "tickfont": {"family": MONO, "size": 12}}
+    return {
+        "template": "none",
+        "title": {"text": title, "font": {"size": 15}, "x": 0},
+        "font": {"family": FONT, "color": SOFT, "size": 13},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 96, "r": 16, "t": 40 if title else 16, "b": 96},
+        "xaxis": {**axis, "title": {"text": x}},
+        "yaxis": {**axis, "title": {"text": y}},
+    }
+
+
+def position_axis(labels: Sequence[str]) -> dict[str, Any]:
+    """Ticks at positions with the tokens as their text: on a category axis equal tokens would merge."""
+    return {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": [plain(label) for label in labels]}
+
+
+def plain(text: str) -> str:
+    """A user's text as text: Plotly reads a little HTML in labels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
