@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORDS = "the animal did not cross the street because it was too tired and the road was wide and full of cars "
 BARE = "import gradio as gr\nwith gr.Blocks() as demo: gr.Textbox()\ndemo.launch(quiet=True)\n"
 
-PAINTED = """([before, act]) => new Promise(done => {
+PAINTED = """([before, act]) => new Promise((done, fail) => {
+  setTimeout(() => fail(`nothing was painted after ${act.split('\\n').pop()}`), 10000);
   const root = document.querySelector('#attention-view .tv-attention'), start = performance.now();
   const seen = () => root.dataset.painted && root.dataset.painted !== before;
   const end = () => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
@@ -38,15 +39,21 @@ PAINTED = """([before, act]) => new Promise(done => {
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--clicks", type=int, default=15)
+    arguments.add_argument("--only", choices=["start", "clicks", "typing"])
     options = arguments.parse_args()
-    starts()
+    if options.only in (None, "start"):
+        starts()
+    if options.only == "start":
+        return
     with app() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=find_chromium(playwright), args=[*QUIET, "--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        clicks(page, url, options.clicks)
-        typing(page, url, options.clicks)
+        if options.only in (None, "clicks"):
+            clicks(page, url, options.clicks)
+        if options.only in (None, "typing"):
+            typing(page, url, options.clicks)
         browser.close()
 
 
@@ -122,7 +129,7 @@ def act(page: Page, what: str) -> float:
     code = """
       const choose = (layer, head) => {
         const grid = root.querySelector('.tv-grid'), box = grid.getBoundingClientRect();
-        const at = { clientX: box.left + (head + .7) / 9.4 * box.width, clientY: box.top + (layer + 1) / 31 * box.height };
+        const at = { clientX: box.left + (31 + 24.6 * head + 9.6 * Math.floor(head / 3)) / 281 * box.width, clientY: box.top + (layer + 1) / 31 * box.height };
         grid.dispatchEvent(new MouseEvent('click', { bubbles: true, ...at }));
       };
       const type = longer => {

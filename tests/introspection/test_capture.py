@@ -16,10 +16,10 @@ from tests.checkpoints import ARCHITECTURES, LLAMA_LIKE, byte_level_tokenizer, s
 from tests.conftest import Checkpoint, Loaded
 from tfviz.errors import TfvizError, UnknownChoice, UnsupportedHere
 from tfviz.inference.attention_call import AttentionCall, AttentionRecord, attention_call, current_call
-from tfviz.introspection.capture import capture
+from tfviz.introspection.capture import _Watcher, capture
 from tfviz.introspection.trace import Trace
 from tfviz.messages import LANGUAGES
-from tfviz.model.attention import ATTENTION_KERNELS, attention_weights
+from tfviz.model.attention import ATTENTION_KERNELS, ScoreRule, attention_weights
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.huggingface import load_folder
 
@@ -202,6 +202,27 @@ def test_thumbnails_are_made_of_every_layer_even_if_few_are_kept(name: str, load
     for stack in trace.stacks.values():
         assert stack.overview is not None
         assert stack.overview.shape[:2] == (stack.n_layers, stack.n_heads)
+
+
+def test_each_layer_keeps_its_own_mask_even_if_the_tensor_is_gone_by_then() -> None:
+    """Masks are known by identity, and Python gives the identity of a freed tensor to the next one."""
+    watcher = _Watcher(set(), "self", None, overview=False)
+    for i in range(6):
+        mask = torch.zeros(1, 1, 6, 6, dtype=torch.bool)
+        mask[..., i] = True
+        x = torch.zeros(1, 1, 6, 2)
+        watcher(AttentionRecord(nn.Identity(), x, x, x, mask, ScoreRule()))
+        del mask, x
+    for i, layer in watcher.kept["self"].items():
+        assert layer.mask is not None and layer.mask[0, 0].tolist() == [j == i for j in range(6)]
+
+
+@pytest.mark.parametrize("name, masks, biases", [("mistral", 1, 0), ("gemma2", 1, 0), ("t5", 0, 2), ("llama", 0, 0)])
+def test_a_mask_or_bias_that_layers_share_is_kept_once(name: str, masks: int, biases: int, loaded: Loaded) -> None:
+    layers = [layer for stack in trace_of(loaded(name)).stacks.values() for layer in stack.layers.values()]
+    assert len({id(layer.mask) for layer in layers if layer.mask is not None}) == masks
+    kept = {id(layer.bias): layer.bias for layer in layers if layer.bias is not None}
+    assert sum(bias.any() for bias in kept.values()) == biases  # cross-attention has a bias of zeros
 
 
 # ---- nothing stays behind

@@ -41,7 +41,8 @@ def assert_sentence(error: TfvizError) -> None:
 def test_a_folder_is_loaded_by_its_path(name: str, checkpoint: Checkpoint, resident: Resident) -> None:
     folder = checkpoint(name)
     loaded = resident.get(str(folder))
-    assert (loaded.id, loaded.label, loaded.revision) == (str(folder), name, "local")
+    assert (loaded.id, loaded.label) == (str(folder), name)
+    assert loaded.revision.startswith("local")
     assert (loaded.family, loaded.precision, loaded.device.type) == (ARCHITECTURES[name][2], "fp32", "cpu")
     assert loaded.has_logits == (name != "bert")
     output = loaded.forward(

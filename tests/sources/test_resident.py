@@ -4,10 +4,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.checkpoints import save
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
 from tfviz.errors import UnknownChoice, UnsupportedHere
@@ -153,11 +155,13 @@ def test_a_precision_the_device_cannot_run_is_refused_before_loading(settings: S
     assert loads == []
 
 
-def test_forgetting_a_model_drops_every_precision_of_it(settings: Settings, path: Callable[[str], str]) -> None:
+def test_a_local_checkpoint_that_was_trained_on_is_read_again(settings: Settings, tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "mine", seed=0)
     resident = Resident(settings)
-    old = resident.get(path("llama"))
-    resident.get(path("llama"), "int8")
-    resident.get(path("bert"))
-    resident.forget(path("llama"))
-    assert names(resident) == [("bert", "fp32")]
-    assert resident.get(path("llama")) is not old
+    old = resident.get(str(folder))
+    resident.get(str(folder), "int8")
+    assert resident.get(str(folder)) is old
+    save("llama", folder, seed=1)
+    new = resident.get(str(folder))
+    assert new is not old and new.revision != old.revision
+    assert [kept.precision for kept in resident.loaded()] == ["fp32"]

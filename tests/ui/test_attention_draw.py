@@ -254,6 +254,19 @@ def test_rows_with_nothing_allowed_are_counted_and_still_hold(trace_of: Any, mon
     assert np.isnan(floats(reply["weights"], n, n)[4]).all()
 
 
+def test_a_mask_of_each_head_is_drawn_for_its_own_head(trace_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = trace_of("bert")
+    n = len(trace.tokens)
+    mask = np.zeros((4, n, n), dtype=bool)
+    mask[3, :, 1] = True
+    layers = {0: LayerAttention(**{**vars(trace.stacks["self"].layers[0]), "mask": mask})}
+    monkeypatch.setattr(type(trace.stacks["self"]), "layers", property(lambda stack: layers), raising=False)
+    for head in range(4):
+        reply = draw_head(trace, "self", 0, head, EN)
+        assert set(states(reply)) == {"ok", "note"}
+        np.testing.assert_array_equal(np.isnan(floats(reply["weights"], n, n)), mask[head])
+
+
 @pytest.mark.parametrize("kernel", ["naive", "flash"])
 def test_the_origin_note_says_which_kernel_the_weights_come_from(kernel: str, loaded: Loaded) -> None:
     model = loaded("llama")

@@ -7,7 +7,7 @@ for itself, so two visitors with different switches never see each other's.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -33,16 +33,24 @@ class AttentionCall:
 
     kernel: str = "flash"
     watch: Callable[[AttentionRecord], None] | None = None
+    turned: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         choose(ATTENTION_KERNELS, self.kernel, "kernel")
 
 
-_current: ContextVar[AttentionCall] = ContextVar("tfviz_attention_call", default=AttentionCall())
+    def blocked(self, allowed: Tensor) -> Tensor:
+        """The mask turned over, once for all layers that share it (and so one tensor for whoever watches)."""
+        if id(allowed) not in self.turned:
+            self.turned[id(allowed)] = allowed, ~allowed  # kept together, so that the id is not used again
+        return self.turned[id(allowed)][1]
+
+
+_current: ContextVar[AttentionCall | None] = ContextVar("tfviz_attention_call", default=None)
 
 
 def current_call() -> AttentionCall:
-    return _current.get()
+    return _current.get() or AttentionCall()
 
 
 @contextmanager

@@ -90,12 +90,17 @@ def capture(
     """
     watcher = _Watcher(loaded.encoder_modules(), "self", layers, overview)
     start = time.perf_counter()
-    loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
+    try:
+        loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
+    except AttributeError as error:
+        if watcher.counts:
+            raise
+        raise UnsupportedHere("error.no_attention", model=loaded.label) from error  # it stumbles over our mask
     seconds = time.perf_counter() - start
     if not watcher.counts:
         raise UnsupportedHere("error.no_attention", model=loaded.label)
-    if not watcher.kept:
-        n_layers = max(watcher.counts.values())
+    n_layers = max(watcher.counts.values())
+    if layers is not None and not set(layers) <= set(range(n_layers)) or not watcher.kept:
         raise ValueError(f"layers={sorted(layers or ())}: {loaded.label} has layers 0 to {n_layers - 1}")
     source, target = prompt.source.tokens, prompt.target
     sides = {

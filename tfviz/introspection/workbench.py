@@ -143,7 +143,8 @@ class Workbench:
 
     def _reference(self, kept: _Kept, loaded: LoadedModel) -> torch.Tensor:
         """The FP32 naive output of this prompt, kept for the next setting tried on it."""
-        key = (loaded.id, loaded.revision, *kept.prompt.source.ids, None, *(token.id for token in kept.prompt.target))
+        source, target = kept.prompt.source, tuple(token.id for token in kept.prompt.target)
+        key = (loaded.id, loaded.revision, tuple(source.ids), source.segments, target)
         with self._lock:
             found = self._references.get(key)
         if found is None:

@@ -31,7 +31,7 @@ def bridge_attention(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, Tensor | None]:
-    """transformers' attention contract: q, k, v as (batch, head, pos, dim) in; (batch, pos, head, dim) and weights out."""
+    """transformers' contract: q, k, v as (batch, head, pos, dim) in; (batch, pos, head, dim) and weights out."""
     if s_aux is not None:
         raise UnsupportedHere("error.attention_sinks")
     n_query = query.shape[2]
@@ -40,13 +40,12 @@ def bridge_attention(
     if causal and key.shape[2] > n_query:  # a static cache whose tail is still empty
         key, value = key[:, :, :n_query], value[:, :, :n_query]
         position_bias = None if position_bias is None else position_bias[..., :n_query]
-    blocked, bias = None, position_bias
+    call, blocked, bias = current_call(), None, position_bias
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        blocked = ~attention_mask  # transformers: True = allowed
+        blocked = call.blocked(attention_mask)  # transformers: True = allowed
     elif attention_mask is not None:
         bias = attention_mask if bias is None else bias + attention_mask
     rule = ScoreRule(scale=scaling, causal=causal, softcap=softcap, bias=bias)
-    call = current_call()
     if call.watch is not None:
         call.watch(AttentionRecord(module, query, key, value, blocked, rule))
     output, weights = scaled_dot_product_attention(

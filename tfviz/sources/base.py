@@ -56,6 +56,7 @@ class LoadedModel:
         `BadText` when there is no token to look at, or a pair is given to a model that reads one text.
         """
         limit = min(self.token_limit, limit or self.token_limit)
+        first, second = _whole_characters(first), second and _whole_characters(second)
         if second and self.family == "decoder":
             raise BadText("error.no_pair", model=self.label)
         with self.tokenizer_lock:  # a fast tokenizer keeps its truncation settings between calls
@@ -108,9 +109,9 @@ class LoadedModel:
 
     def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
         """The model's own greedy answer, without its end token."""
-        with torch.inference_mode(), attention_call(AttentionCall("flash")):
+        with torch.inference_mode(), attention_call(AttentionCall("naive")):  # every model can run naive
             ids: list[int] = self.model.generate(  # type: ignore[operator]
-                **inputs, max_new_tokens=min(MAX_TARGET, limit - 1), do_sample=False, num_beams=1
+                **inputs, max_new_tokens=max(1, min(MAX_TARGET, limit - 1)), do_sample=False, num_beams=1
             )[0].tolist()
         return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
 
@@ -123,3 +124,8 @@ class LoadedModel:
         generation: Any = getattr(self.model, "generation_config", None)
         start = getattr(config, "decoder_start_token_id", None)
         return start if start is not None else generation.decoder_start_token_id
+
+
+def _whole_characters(text: str) -> str:
+    """A text box may cut an emoji in two: half of a surrogate pair is no character, and tokenizers refuse it."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

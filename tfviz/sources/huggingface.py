@@ -1,10 +1,12 @@
 """A folder in Hugging Face's layout to a `LoadedModel`: safetensors only, remote code never.
 
-Which class to load is read from the config: encoder-decoders with their head, decoders as causal language models, encoders
-with their masked-word head if the checkpoint carries one.
+Which class to load is read from the config: encoder-decoders with their head, decoders as causal language models,
+encoders with their masked-word head if the checkpoint carries one.
 """
 
 import logging
+import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,15 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from tfviz.errors import ModelUnavailable
+from tfviz.errors import ModelUnavailable, UnsupportedHere
 from tfviz.inference.precision import weight_bytes
-from tfviz.sources.attention_bridge import register
+from tfviz.sources.attention_bridge import NAME, register
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import CATALOG
 
 logger = logging.getLogger(__name__)
 disable_progress_bar()  # loading from disk takes less time than reading the bar
+_loading = threading.Lock()  # two loads at once leave transformers' own patching of tie_weights in place for good
 FAR = 1_000_000  # tokenizers without a limit say 1e30
 
 
@@ -38,16 +41,22 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         auto, family, has_logits = _classes(config)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model = auto.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            attn_implementation=register(),
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
+        with _loading:
+            model, loading = auto.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation=register(),
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
     except ModelUnavailable:
         raise
+    except KeyError as error:
+        if error.args != (NAME,):
+            raise ModelUnavailable("error.cannot_load", model=model_id, reason=repr(error)) from error
+        raise UnsupportedHere("error.no_attention", model=Path(model_id).name) from error  # it has its own attention
     except Exception as error:  # transformers raises many kinds for a broken folder; the reason goes to the log
         logger.warning("cannot load %s", model_id, exc_info=True)
         raise ModelUnavailable("error.cannot_load", model=model_id, reason=_first_sentence(error)) from error
@@ -63,10 +72,17 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         model=model,
         tokenizer=tokenizer,
         token_limit=token_limit(model, tokenizer),
-        has_logits=has_logits,
+        has_logits=has_logits and not _head_is_missing(model, loading["missing_keys"]),
         n_parameters=sum(p.numel() for p in model.parameters()),
         weight_bytes=weight_bytes(model),
     )
+
+
+def _head_is_missing(model: nn.Module, missing: Collection[str]) -> bool:
+    """Whether the output matrix was made up at random because the checkpoint has none."""
+    head: nn.Module | None = model.get_output_embeddings()  # type: ignore[operator]
+    names = {name for name, module in model.named_modules() if module is head}
+    return any(f"{name}.weight" in missing for name in names)
 
 
 def _classes(config: Any) -> tuple[Any, str, bool]:

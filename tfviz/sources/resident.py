@@ -1,11 +1,12 @@
-"""Models stay loaded: one copy of each (model, precision) on the device, shared by every visitor, dropped when others need
-the room. A resident model is never changed; a dropped one lives on until the calls that hold it have ended.
+"""Models stay loaded: one copy of each (model, precision) on the device, shared by every visitor, dropped when others
+need the room. A resident model is never changed; a dropped one lives on until the calls that hold it have ended.
 """
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -42,6 +43,7 @@ class Resident:
         if reason is not None:
             raise UnsupportedHere(reason)
         model = model.strip()
+        self._forget_if_changed(model)
         found = self._find((model, precision))
         if found is not None:
             return found
@@ -70,10 +72,12 @@ class Resident:
         with self._lock:
             return list(self._models.values())
 
-    def forget(self, model: str) -> None:
-        """Drops every precision of a model, so that the next use reads its files again."""
+    def _forget_if_changed(self, model: str) -> None:
+        """A local checkpoint may have been trained on since: its files are read again when they are newer."""
+        version = _version(model)
         with self._lock:
-            for key in [key for key in self._models if key[0] == model]:
+            stale = [key for key, kept in self._models.items() if key[0] == model and version not in ("", kept.revision)]
+            for key in stale:
                 del self._models[key]
 
     def _find(self, key: Key) -> LoadedModel | None:
@@ -97,6 +101,15 @@ class Resident:
         from tfviz.sources.locate import locate
 
         located = locate(model, self.settings, progress)
-        return load_folder(located.folder, model_id=model, revision=located.revision, device=self.device)
+        revision = _version(model) or located.revision
+        return load_folder(located.folder, model_id=model, revision=revision, device=self.device)
 
 
+def _version(model: str) -> str:
+    """When a local checkpoint was last written; empty for models that have a revision."""
+    path = Path(model).expanduser()
+    try:
+        files = [path, *path.glob("*.safetensors"), *path.glob("*.json")] if path.is_absolute() or path.exists() else []
+        return f"local, {max(file.stat().st_mtime_ns for file in files)}" if files else ""
+    except (OSError, ValueError):
+        return ""

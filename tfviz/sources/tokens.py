@@ -118,16 +118,20 @@ def is_right_to_left(text: str) -> bool:
     return False
 
 
+def _joins(character: str) -> bool:
+    """Joiners, variation selectors and flag tags: invisible, but part of the picture that they stand in."""
+    return character in "\u200d\ufe0e\ufe0f" or "\U000e0020" <= character <= "\U000e007f"
+
+
 def _has_ink(character: str) -> bool:
-    joins = character in "\u200d\ufe0e\ufe0f"  # meant to live inside a cluster; judged there
-    return joins or (unicodedata.category(character)[0] not in "CZ" and character != "\ufffd")
+    return _joins(character) or (unicodedata.category(character)[0] not in "CZ" and character != "\ufffd")
 
 
 def _label(text: str) -> str:
     """A token's text as its label: one leading space is the tokenizer's word mark, any other whitespace is shown."""
     body = text[1:] if text[:1] == " " and text[1:] and not text[1].isspace() else text
     shown = visible(body)
-    return shown if shown.strip("\u200d\ufe0e\ufe0f") else "".join(f"U+{ord(c):04X}" for c in body)
+    return "".join(f"U+{ord(c):04X}" for c in body) if all(_joins(c) for c in body) else shown
 
 
 def _join(pieces: list[bytes]) -> list[Token]:
@@ -222,7 +226,7 @@ def _byte_of_character() -> dict[str, int]:
 
 
 def _guess_sequences(tokenizer: Any, ids: Sequence[int]) -> list[int | None]:
-    """For tokenizers without sequence numbers and for generated ids: special ids were added, all else is sentence one."""
+    """Without sequence numbers (generated ids, slow tokenizers): special ids were added, all else is sentence one."""
     specials = _special_ids(tokenizer)
     return [None if i in specials else 0 for i in ids]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Empty, Queue
 from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tfviz.config import Settings
@@ -61,12 +62,12 @@ def follow(job: Callable[[Callable[[Step], None]], Any], every: float = 0.2) -> 
     Thread(target=work, daemon=True).start()
     while True:
         step = news.get()
-        if not step.done:
-            try:
-                while not step.done:  # only the newest counts
-                    step = news.get(timeout=every)
-            except Empty:
-                pass
+        deadline = monotonic() + every
+        try:
+            while not step.done:  # only the newest counts
+                step = news.get(timeout=max(0.0, deadline - monotonic()))
+        except Empty:
+            pass
         yield step
         if step.done:
             return

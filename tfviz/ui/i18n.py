@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor, isfinite, log10
 
 from tfviz.errors import TfvizError
 from tfviz.messages import text
@@ -39,10 +40,11 @@ def ratio(value: float) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Three significant digits without an exponent for everyday sizes: 0.00012 -> 1.20e-04, 84.13 -> 84.1, 1234 -> 1,234."""
+    """Three significant digits, no exponent for everyday sizes: 0.00012 -> 1.20e-4, 84.13 -> 84.1, 1234 -> 1,234."""
     if value == 0:
         return "0"
+    if not isfinite(value):
+        return {"inf": "∞", "-inf": "-∞"}.get(str(value), "nan")
     if abs(value) < 1e-3:
         return f"{value:.{digits - 1}e}".replace("e-0", "e-")
-    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    return f"{value:,.{max(0, digits - whole)}f}"
+    return f"{value:,.{max(0, digits - 1 - floor(log10(abs(value))))}f}"
