@@ -83,14 +83,14 @@ def test_blocked_cells_are_exactly_the_zeros(attention: LayerAttention) -> None:
 @pytest.mark.parametrize("attention", LAYERS.values(), ids=LAYERS)
 def test_both_kernels_agree_on_each_head(attention: LayerAttention) -> None:
     for head in range(4):
-        assert 0 <= attention.kernel_difference(head) < 2e-6
+        assert 0 <= attention.kernel_difference(head, attention.weights(head)[0]) < 2e-6
 
 
 def test_the_kernel_difference_is_measured_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     from tfviz.model import attention
 
     monkeypatch.setitem(attention.ATTENTION_KERNELS, "flash", lambda q, k, v, *_: (v[:, :1] + 1, None))
-    assert layer().kernel_difference(0) > 0.1
+    assert layer().kernel_difference(0, layer().weights(0)[0]) > 0.1
 
 
 # ---- stacks

@@ -227,7 +227,7 @@ def test_the_future_badge_warns_of_the_smallest_leak(
 def test_the_kernel_badge_warns_when_the_kernels_differ(trace_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = trace_of("llama")
     assert badge(draw_head(trace, "self", 0, 0, EN), "flash = naive")["state"] == "ok"
-    monkeypatch.setattr(LayerAttention, "kernel_difference", lambda self, head: 0.02)
+    monkeypatch.setattr(LayerAttention, "kernel_difference", lambda self, head, weights: 0.02)
     assert badge(draw_head(trace, "self", 0, 0, EN), "flash = naive")["state"] == "warn"
 
 

@@ -7,7 +7,7 @@ on those arrays, computed for the head that is looked at, in milliseconds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -36,9 +36,8 @@ class LayerAttention:
     @property
     def blocked(self) -> Bool[Array, "#head query key"]:
         """Every cell that may not be looked at, mask and causal triangle together."""
-        n_query, n_key = self.query.shape[1], self.key.shape[1]
-        triangle = make_causal_mask(n_query, n_key).numpy() if self.causal else np.zeros((n_query, n_key), dtype=bool)
-        return triangle[None] if self.mask is None else self.mask | triangle
+        triangle = _triangle(self.query.shape[1], self.key.shape[1], self.causal)
+        return triangle if self.mask is None else self.mask | triangle
 
     def weights(self, head: int | None = None) -> Float[Array, "head query key"]:
         """softmax of the scores: all heads, or one (then the first axis has length 1)."""
@@ -50,12 +49,11 @@ class LayerAttention:
         query, key, _, mask, rule = self._tensors(head)
         return attention_weights(query, key, mask, rule)[0].numpy()
 
-    def kernel_difference(self, head: int) -> float:
-        """max |naive - flash| of this head's output, both kernels run on the arrays kept here."""
+    def kernel_difference(self, head: int, weights: Float[Array, "query key"]) -> float:
+        """max |naive - flash| of this head's output: `weights` times the values, and the flash kernel run on q, k, v."""
         query, key, value, mask, rule = self._tensors(head)
-        naive, _ = scaled_dot_product_attention(query, key, value, mask, kernel="naive", rule=rule)
         flash, _ = scaled_dot_product_attention(query, key, value, mask, kernel="flash", rule=rule)
-        return float((naive - flash).abs().max())
+        return float((torch.from_numpy(weights) @ value - flash).abs().max())
 
     def _tensors(self, head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, ScoreRule]:
         """One head's (1, 1, pos, dim) tensors over the same memory; its key and value are its group's."""
@@ -67,6 +65,15 @@ class LayerAttention:
         rule = ScoreRule(self.scale, self.causal, self.softcap, None if self.bias is None else pick(self.bias))
         mask = None if self.mask is None else pick(self.mask)
         return pick(self.query), pick(self.key), pick(self.value), mask, rule
+
+
+@lru_cache(maxsize=8)
+def _triangle(n_query: int, n_key: int, causal: bool) -> Bool[Array, "1 query key"]:
+    """The causal triangle, or nothing blocked; read-only, since all layers share it."""
+    blocked = make_causal_mask(n_query, n_key) if causal else torch.zeros(n_query, n_key, dtype=torch.bool)
+    triangle: Array = blocked.numpy()[None]
+    triangle.setflags(write=False)
+    return triangle
 
 
 @dataclass(frozen=True)
@@ -88,11 +95,13 @@ class AttentionStack:
     def n_kv_heads(self) -> int:
         return len(self._any.key)
 
-    @property
+    @cached_property
     def causal(self) -> bool:
         """Whether no query sees a later key, in every layer that was kept."""
-        future = np.triu(np.ones((len(self.query_tokens), len(self.key_tokens)), dtype=bool), k=1)
-        return self.kind != "cross" and all(layer.causal or layer.blocked[:, future].all() for layer in self.distinct)
+        if self.kind == "cross":
+            return False
+        future = _triangle(len(self.query_tokens), len(self.key_tokens), True)[0]
+        return all(layer.causal or layer.blocked[:, future].all() for layer in self.distinct)
 
     @property
     def distinct(self) -> list[LayerAttention]:

@@ -55,7 +55,7 @@ def draw_head(trace: "Trace", kind: str, layer: int, head: int, t: Translator) -
     else:
         import torch
 
-        codes = encode_weights(torch.from_numpy(weights), torch.from_numpy(blocked)).numpy()
+        codes = encode_weights(torch.from_numpy(weights), torch.tensor(blocked)).numpy()
         triangle = stack.causal and codes.shape[0] == codes.shape[1]  # row i has i + 1 cells
         sent = codes[np.tri(len(codes), dtype=bool)] if triangle else codes
         reply |= {"format": "u8", "lower": triangle, "weights": _base64(sent)}
@@ -190,7 +190,7 @@ def _badges(
         badges.append(_note(t("badge.empty_rows", n=int(nothing_allowed.sum())), t("badge.empty_rows.title")))
     attention = stack.layers[layer]
     if attention.softcap is None:
-        apart = attention.kernel_difference(head)
+        apart = attention.kernel_difference(head, weights)
         badges.append(_badge(apart <= TOLERANCE, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title")))
     origin = "badge.origin.flash" if trace.kernel == "flash" else "badge.origin.naive"
     note = t(origin, layer=layer, took=milliseconds(seconds))
