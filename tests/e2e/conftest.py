@@ -5,12 +5,14 @@ pytest --base-url URL    an app that is already running, instead of one started 
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -18,7 +20,9 @@ from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
-from playwright.sync_api import BrowserContext, Playwright, Request, sync_playwright
+from playwright.sync_api import BrowserContext, Dialog, Locator, Page, Playwright, Request, expect, sync_playwright
+
+from tfviz.ui.i18n import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {"127.0.0.1", "localhost"}
@@ -32,6 +36,9 @@ QUIET = [  # a browser in a test draws, and does nothing else
     "--disable-sync",
 ]
 APP_LOG = pytest.StashKey[Path]()
+PATIENCE = 30_000  # ms; a machine that is shared may be slow, and a wait that is met costs nothing
+
+expect.set_options(timeout=PATIENCE)
 
 
 def find_chromium(playwright: Playwright) -> str | None:
@@ -146,6 +153,107 @@ def new_context(new_context: Callable[..., BrowserContext], outside_requests: li
         return context
 
     return create
+
+
+class Visitor:
+    """A person with a page of the app open: finds things by what they are called, waits for what comes of an action."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url, self.t = page, url, Translator("en")
+        self.surprises: list[str] = []  # errors of scripts and dialogs: there must be none
+        page.on("pageerror", lambda error: self.surprises.append(f"error: {error}"))
+        page.on("dialog", self._dismiss)
+        self.view = page.locator("#attention-view .tv-attention")
+        self.readout = self.view.locator(".tv-read")
+        self.fold = page.locator("#tv-fold")
+        self.grid = page.get_by_role("application").first
+        self.map = page.get_by_role("application").last
+        self.error = page.locator("#tv-notice").get_by_role("alert")
+        self.note = page.locator("#tv-notice").get_by_role("status")
+        self.settings = page.locator("#tv-speed").get_by_role("rowheader")  # of the speed strip
+
+    def open(self, address: str = "/") -> "Visitor":
+        """Goes to a page, and waits until it has painted by itself."""
+        self.t = Translator("zh" if address.startswith("/zh") else "en")
+        self.page.goto(self.url + address)
+        return self.painted()
+
+    def painted(self) -> "Visitor":
+        expect(self.view).to_have_attribute("data-painted", re.compile("."))
+        return self
+
+    def measured(self) -> "Visitor":
+        """Waits until the setting on screen has its figure."""
+        now = self.page.locator("#tv-speed tr[aria-current=true]")
+        expect(now).to_have_accessible_name(re.compile(r" \d+\.\d\dx$"))
+        expect(self.page.locator(".tv-doing")).to_have_count(0)
+        return self
+
+    @contextmanager
+    def new_trace(self) -> Iterator[None]:
+        """What is done inside brings another trace; its map is painted when the block ends."""
+        before = str(self.view.get_attribute("data-trace"))
+        yield
+        expect(self.view).not_to_have_attribute("data-trace", before)
+        self.painted()
+
+    @contextmanager
+    def same_picture(self) -> Iterator[None]:
+        """Whatever is done inside, the picture on screen stays."""
+        before = str(self.view.get_attribute("data-painted"))
+        yield
+        expect(self.view).to_have_attribute("data-painted", before)
+
+    @property
+    def sentence(self) -> Locator:
+        return self.page.get_by_role("textbox", name=self.t("page.sentence"), exact=True)
+
+    @property
+    def second(self) -> Locator:
+        return self.page.locator("#tv-second").get_by_role("textbox")
+
+    @property
+    def model(self) -> Locator:
+        return self.page.get_by_role("combobox", name=self.t("page.model"))
+
+    def radio(self, name: str) -> Locator:
+        return self.page.get_by_role("radio", name=name, exact=True)
+
+    def switch(self, name: str) -> None:
+        """Presses one of the segments, as the person sees it: its label."""
+        self.page.locator("#tv-side label").filter(has_text=re.compile(f"^\\s*{name}\\s*$")).click()
+
+    def choose_model(self, label: str) -> None:
+        self.model.click()
+        self.page.get_by_role("option", name=label).click()
+
+    def type_model(self, name: str) -> None:
+        self.model.fill(name)
+        self.model.press("Enter")
+
+    def tokens(self, strip: str = "attention.tokens") -> Locator:
+        return self.page.get_by_role("toolbar", name=self.t(strip), exact=True).get_by_role("button")
+
+    def row(self, name: str) -> Locator:
+        """A measured row of the speed strip: its name, its time and its ratio."""
+        return self.page.get_by_role("row", name=re.compile(rf"^{name} [\d.,]+ m?s \d+\.\d\dx$"))
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.surprises.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@pytest.fixture
+def visit(new_context: Callable[..., BrowserContext], app_url: str) -> Iterator[Callable[..., Visitor]]:
+    """`visit("/zh", viewport=...)`: a new person at that address, in a browser context of their own."""
+    visitors: list[Visitor] = []
+
+    def come(address: str = "/", **options: Any) -> Visitor:
+        visitors.append(Visitor(new_context(**options).new_page(), app_url))
+        return visitors[-1].open(address)
+
+    yield come
+    assert not [surprise for visitor in visitors for surprise in visitor.surprises]
 
 
 @pytest.fixture(scope="session")

@@ -197,8 +197,8 @@ class Page:
                 fresh = Strip(trace_id, about, (kernel, precision), rows, reasons)
                 yield [
                     self._notices(trace),
-                    self._header(_device(t)),
-                    self._second(trace),
+                    gr.skip() if strip.trace_id else self._header(_device(t)),
+                    gr.skip() if strip.about[:1] == (trace.model,) else self._second(trace),
                     f"{trace.model_label} · {kernel} · {PRECISIONS[precision]}",
                     render(fresh, t, "" if fresh.current in rows else t("speed.measuring")),
                     fresh,
