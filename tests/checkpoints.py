@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of many architectures, saved as a person would have them: a folder with config, tokenizer, weights."""
+"""Tiny random checkpoints of many architectures, saved as a person has them: a folder of config, tokenizer, weights."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""tfviz: see inside a Transformer. `trace`, `models` and `measure` are loaded when first used, so importing is instant."""
+"""tfviz: see inside a Transformer. `trace`, `models` and `measure` are loaded when first used: importing is instant."""
 
 from typing import TYPE_CHECKING, Any
 

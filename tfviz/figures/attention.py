@@ -1,4 +1,4 @@
-"""Attention pictures for notebooks and papers. Arrays in, `go.Figure` out; the page itself draws attention on a canvas."""
+"""Attention pictures for notebooks and papers: arrays in, `go.Figure` out. The page itself draws on a canvas."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How every figure looks: one sequential scale for weights, one diverging for differences, transparent, no default template."""
+"""How every figure looks: one sequential scale for weights, one diverging for differences, transparent ground."""
 
 from collections.abc import Sequence
 from typing import Any

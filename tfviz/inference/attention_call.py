@@ -38,7 +38,6 @@ class AttentionCall:
     def __post_init__(self) -> None:
         choose(ATTENTION_KERNELS, self.kernel, "kernel")
 
-
     def blocked(self, allowed: Tensor) -> Tensor:
         """The mask turned over, once for all layers that share it (and so one tensor for whoever watches)."""
         if id(allowed) not in self.turned:

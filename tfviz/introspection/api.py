@@ -1,4 +1,4 @@
-"""What a notebook uses: `tfviz.trace`, `tfviz.models`, `tfviz.measure`. `import tfviz` loads none of this until it is used."""
+"""What a notebook uses: `tfviz.trace`, `tfviz.models`, `tfviz.measure`. Loaded when one of them is first used."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -22,10 +22,10 @@ def trace(
 ) -> Trace:
     """Runs `text` through `model` once and returns what its attentions did.
 
-    `text` may be a (first, second) pair: two sentences for an encoder, source and target for an encoder-decoder. `model`
-    is a catalog name, a hub id or a local folder; `kernel` naive | flash; `precision` fp32 | fp16 | bf16 | int8;
-    `layers` keeps only those (None: all); `overview` adds 24 x 24 thumbnails of every head. Errors are `ValueError`s that
-    say in one sentence what is wrong and what is allowed.
+    `text` may be a (first, second) pair: two sentences for an encoder, source and target for an encoder-decoder.
+    `model` is a catalog name, a hub id or a local folder. `kernel`: naive | flash. `precision`: fp32 | fp16 | bf16 |
+    int8. `layers` keeps only those (None: all); `overview` adds 24 x 24 thumbnails of every head. Errors are `ValueError`s
+    that say in one sentence what is wrong and what is allowed.
     """
     return default_workbench().trace(_request(text, model, kernel, precision), layers=layers, overview=overview)[1]
 

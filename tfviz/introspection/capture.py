@@ -84,7 +84,7 @@ def capture(
     layers: Collection[int] | None = None,
     overview: bool = False,
 ) -> Trace:
-    """One forward pass of `prompt`, watched: q, k and v of `layers` (None: all), and thumbnails of every head if wanted.
+    """One watched forward pass of `prompt`: q, k and v of `layers` (None: all), thumbnails of every head if wanted.
 
     `UnsupportedHere` if the architecture computes its attention out of our sight.
     """

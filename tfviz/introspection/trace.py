@@ -50,7 +50,7 @@ class LayerAttention:
         return attention_weights(query, key, mask, rule)[0].numpy()
 
     def kernel_difference(self, head: int, weights: Float[Array, "query key"]) -> float:
-        """max |naive - flash| of this head's output: `weights` times the values, and the flash kernel run on q, k, v."""
+        """max |naive - flash| of this head's output: `weights` times the values, and flash run on q, k and v."""
         query, key, value, mask, rule = self._tensors(head)
         flash, _ = scaled_dot_product_attention(query, key, value, mask, kernel="flash", rule=rule)
         return float((torch.from_numpy(weights) @ value - flash).abs().max())

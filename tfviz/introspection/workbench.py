@@ -1,4 +1,4 @@
-"""The one place where texts meet models: runs traces and measurements, one heavy call at a time, and keeps recent traces.
+"""Where texts meet models: runs traces and measurements, one heavy call at a time, and keeps the recent traces.
 
 The page and `tfviz.trace` both go through it. Whatever it returns is CPU data.
 """
@@ -116,9 +116,7 @@ class Workbench:
         with self.gate.turn() as turn:
             return self._measured(kept, kernel, precision, repeats, stop or turn.contended)
 
-    def _trace_now(
-        self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None
-    ) -> _Kept:
+    def _trace_now(self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None) -> _Kept:
         loaded = self.resident.get(request.model, request.precision)
         prompt = loaded.prompt(request.first, request.second, limit)
         trace = capture(loaded, prompt, request.text, kernel=request.kernel, layers=layers, overview=overview)

@@ -1,4 +1,4 @@
-"""`python -m tfviz.sources.fetch`: puts the two embedded models on this disk, with a bar for each. Done once, then instant."""
+"""`python -m tfviz.sources.fetch`: the two embedded models onto this disk, with a bar for each; instant once there."""
 
 import sys
 

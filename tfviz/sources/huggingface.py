@@ -20,8 +20,8 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
 )
-from transformers.utils.logging import disable_progress_bar
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils.logging import disable_progress_bar
 
 from tfviz.errors import ModelUnavailable, UnsupportedHere
 from tfviz.inference.precision import weight_bytes

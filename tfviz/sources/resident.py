@@ -76,7 +76,9 @@ class Resident:
         """A local checkpoint may have been trained on since: its files are read again when they are newer."""
         version = _version(model)
         with self._lock:
-            stale = [key for key, kept in self._models.items() if key[0] == model and version not in ("", kept.revision)]
+            stale = [
+                key for key, kept in self._models.items() if key[0] == model and version not in {"", kept.revision}
+            ]
             for key in stale:
                 del self._models[key]
 

@@ -140,8 +140,8 @@ def _join(pieces: list[bytes]) -> list[Token]:
     clusters = _clusters(b"".join(pieces))  # (start, end, text) of each character a person sees
     touched = []  # for each piece the clusters its bytes touch
     first = 0
-    for end, piece in zip(ends, pieces, strict=True):
-        start = end - len(piece)
+    for end, data in zip(ends, pieces, strict=True):
+        start = end - len(data)
         while first < len(clusters) and clusters[first][1] <= start:
             first += 1
         last = first

@@ -1,4 +1,4 @@
-"""What every part of one page shares: its language, the workbench behind it, and what is shown when a new trace is there."""
+"""What all parts of one page share: its language, the workbench behind it, and what is shown of each new trace."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

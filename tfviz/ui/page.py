@@ -85,13 +85,14 @@ class Page:
         """Title, device, language switch, light and dark. The links carry the state along (see page.js)."""
         links = "".join(
             f'<a href="{PATHS[code]}" hreflang="{code}" lang="{code}"'
-            f'{" aria-current=page" if code == self.t.language else ""}>{"EN" if code == "en" else name}</a>'
+            f"{' aria-current=page' if code == self.t.language else ''}>{'EN' if code == 'en' else name}</a>"
             for code, name in LANGUAGES.items()
         )
         return (
             f'<header class="tv-header"><h1>tfviz</h1><p>{escape(self.t("page.tagline"))}</p><div class="tv-right">'
-            f'<span class="tv-device">{escape(device)}</span><nav class="tv-seg" aria-label="{escape(self.t("page.language"))}">'
-            f'{links}</nav><button type="button" class="tv-mode" aria-label="{escape(self.t("page.mode"))}" '
+            f'<span class="tv-device">{escape(device)}</span>'
+            f'<nav class="tv-seg" aria-label="{escape(self.t("page.language"))}">{links}</nav>'
+            f'<button type="button" class="tv-mode" aria-label="{escape(self.t("page.mode"))}" '
             f'title="{escape(self.t("page.mode"))}"></button></div></header>'
         )
 
@@ -177,7 +178,12 @@ class Page:
                 wanted,
                 overview=True,
                 limit=self.ctx.settings.max_tokens,
-                progress=lambda done, total: report(Step(t("page.fetching", model=model, done=megabytes(done), total=megabytes(total)), done / max(total, 1))),  # noqa: E501
+                progress=lambda done, total: report(
+                    Step(
+                        t("page.fetching", model=model, done=megabytes(done), total=megabytes(total)),
+                        done / max(total, 1),
+                    )
+                ),  # noqa: E501
                 waiting=lambda n: report(Step(t("page.waiting", n=n))) if n else None,
             )
 
@@ -275,7 +281,11 @@ class Page:
 
 
 def _progress(step: Step) -> str:
-    bar = "" if step.part is None else f'<progress max="1" value="{step.part:.4f}" aria-label="{escape(step.doing)}"></progress>'  # noqa: E501
+    bar = (
+        ""
+        if step.part is None
+        else f'<progress max="1" value="{step.part:.4f}" aria-label="{escape(step.doing)}"></progress>'
+    )  # noqa: E501
     return f'<div class="tv-note" role="status">{escape(step.doing)}{bar}</div>'
 
 

@@ -1,4 +1,4 @@
-"""The app: the page in every language, its look, and how it is served. Nothing here imports torch; a thread warms it up."""
+"""The app: the page in every language, its look, how it is served. Nothing here imports torch; a thread warms it up."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The speed strip: what each setting of the switches cost for this sentence on this machine, the current one in front."""
+"""The speed strip: what each setting of the switches costs for this sentence on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,7 +66,8 @@ def _row(setting: Setting, strip: Strip, baseline: "Measurement | None", t: Tran
     return (
         f'<tr{now}><th scope="row">{name}</th><td title="{escape(spread)}">{milliseconds(row.latency.median)}</td>'
         f"<td>{speed}</td></tr>"
-        f'<tr class="tv-detail"><td colspan="3" title="{escape(t("speed.detail.title"))}">{escape(_detail(row, t))}</td></tr>'
+        f'<tr class="tv-detail"><td colspan="3" title="{escape(t("speed.detail.title"))}">'
+        f"{escape(_detail(row, t))}</td></tr>"
     )
 
 

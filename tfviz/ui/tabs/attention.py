@@ -1,4 +1,4 @@
-"""Attention tab: who looks at whom. All heads of all layers at a glance, one head exactly, and what was checked about it."""
+"""Attention tab: who looks at whom. All heads of all layers at a glance, one of them exactly, and what was checked."""
 
 import base64
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,8 @@ def _place(trace: "Trace | None", request: dict) -> tuple[str, int, int] | None:
 
 def _clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
     """The selection carried over to this trace: the same place if it has one, else the nearest."""
-    kind = selection.get("kind") if selection.get("kind") in trace.stacks else next(iter(trace.stacks))
+    wanted = str(selection.get("kind"))
+    kind = wanted if wanted in trace.stacks else next(iter(trace.stacks))
     stack = trace.stacks[kind]
 
     def within(name: str, n: int) -> int:
@@ -191,10 +192,12 @@ def _badges(
     attention = stack.layers[layer]
     if attention.softcap is None:
         apart = attention.kernel_difference(head, weights)
-        badges.append(_badge(apart <= TOLERANCE, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title")))
-    origin = "badge.origin.flash" if trace.kernel == "flash" else "badge.origin.naive"
-    note = t(origin, layer=layer, took=milliseconds(seconds))
-    badges.append(_note(note, t("badge.origin.title") if exact else t("badge.origin.rounded", precision=trace.precision)))
+        badges.append(
+            _badge(apart <= TOLERANCE, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title"))
+        )
+    note = t(f"badge.origin.{trace.kernel}", layer=layer, took=milliseconds(seconds))
+    title = t("badge.origin.title") if exact else t("badge.origin.rounded", precision=trace.precision)
+    badges.append(_note(note, title))
     return badges
 
 
