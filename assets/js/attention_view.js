@@ -177,10 +177,10 @@ const ui = build();
 /* ---- tokens ---- */
 
 const listOf = side => value.token_lists[kind[`${side}_list`]].tokens;
-const CJK = /^[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+$/;
+const CJK = /^[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+$/, PICTURE = /\p{Extended_Pictographic}|\p{Regional_Indicator}/u;
 
 function tokenLabel(token, className) {
-  const label = el('span', `tv-label ${className} ${CJK.test(token.text) ? 'upright' : ''}`);
+  const label = el('span', `tv-label ${className} ${CJK.test(token.text) ? 'upright' : PICTURE.test(token.text) ? 'level' : ''}`);
   label.append(...tokenText(token));
   return label;
 }

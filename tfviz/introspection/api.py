@@ -24,8 +24,8 @@ def trace(
 
     `text` may be a (first, second) pair: two sentences for an encoder, source and target for an encoder-decoder.
     `model` is a catalog name, a hub id or a local folder. `kernel`: naive | flash. `precision`: fp32 | fp16 | bf16 |
-    int8. `layers` keeps only those (None: all); `overview` adds 24 x 24 thumbnails of every head. Errors are `ValueError`s
-    that say in one sentence what is wrong and what is allowed.
+    int8. `layers` keeps only those (None: all); `overview` adds 24 x 24 thumbnails of every head. An error is a
+    `ValueError` that says in one sentence what is wrong and what is allowed.
     """
     return default_workbench().trace(_request(text, model, kernel, precision), layers=layers, overview=overview)[1]
 

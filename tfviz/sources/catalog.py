@@ -81,7 +81,7 @@ _ENTRIES = (
     ),
     CatalogEntry(
         id="minilm-l6",
-        label="MiniLM L6 (all-MiniLM-L6-v2)",
+        label="MiniLM L6",
         family="encoder",
         parameters=22_713_216,
         n_layers=6,

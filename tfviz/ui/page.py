@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tfviz.errors import TfvizError
 from tfviz.messages import ASSETS, LANGUAGES
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, render
 from tfviz.ui.context import AppContext, Step, follow
-from tfviz.ui.i18n import Translator, megabytes
+from tfviz.ui.i18n import Translator, megabytes, milliseconds
 from tfviz.ui.tabs import TABS
 from tfviz.ui.tabs.attention import FIRST
 
@@ -100,6 +101,7 @@ class Page:
 
     def _wire(self) -> None:
         inputs = [self.first, self.second, self.model, self.kernel, self.precision, self.ctx.selection, self.strip]
+        measured = [self.speed, self.strip, self.fold]
         shown = [component for component, _ in self.ctx.outputs]
         outputs = [self.notice, self.header, self.second, self.fold, self.speed, self.strip, *shown]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
@@ -107,9 +109,7 @@ class Page:
         start = gr.context.Context.root_block.load(  # type: ignore[union-attr]
             self.open_page, None, [self.first, self.second, self.model, self.kernel, self.precision], **quiet
         )
-        everything = self.run_all.click(
-            self.measure_all, [self.strip], [self.speed, self.strip], concurrency_limit=8, **quiet
-        )
+        everything = self.run_all.click(self.measure_all, [self.strip], measured, concurrency_limit=8, **quiet)
         run: dict[str, Any] = quiet | {
             "fn": self.trace,
             "inputs": inputs,
@@ -124,8 +124,7 @@ class Page:
         for traced in (typed, start.then(**run), self.ctx.attention_view.gone(**run)):
             traced.then(None, js="() => window.tfviz.traceEnds()", **quiet)
             traced.then(
-                self.measure_current, [self.strip], [self.speed, self.strip], trigger_mode="always_last",
-                concurrency_limit=8, **quiet,
+                self.measure_current, [self.strip], measured, trigger_mode="always_last", concurrency_limit=8, **quiet
             )  # fmt: skip
         for chip in self.chips:
             chip.click(None, js="() => window.tfviz.type(event)", **quiet)
@@ -173,17 +172,18 @@ class Page:
         self._set_newest(request, run)
         self.asked[session] = wanted
 
+        def fetching(done: int, total: int) -> Step:
+            doing = t("page.fetching", model=model, done=megabytes(done), total=megabytes(total))
+            return Step(doing, done / max(total, 1))
+
         def job(report: Any) -> Any:
+            loaded = bench.resident.get(
+                wanted.model, wanted.precision, progress=lambda done, total: report(fetching(done, total))
+            )
             return bench.trace(
-                wanted,
+                replace(wanted, second=None) if loaded.family == "decoder" else wanted,  # its box is hidden
                 overview=True,
                 limit=self.ctx.settings.max_tokens,
-                progress=lambda done, total: report(
-                    Step(
-                        t("page.fetching", model=model, done=megabytes(done), total=megabytes(total)),
-                        done / max(total, 1),
-                    )
-                ),  # noqa: E501
                 waiting=lambda n: report(Step(t("page.waiting", n=n))) if n else None,
             )
 
@@ -200,12 +200,12 @@ class Page:
                 self._set_newest(request, trace_id)
                 about = (trace.model, trace.revision, trace.text)
                 rows, reasons = (strip.rows, strip.reasons) if strip.about == about else ({}, {})
-                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons)
+                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons, trace.model_label)
                 yield [
                     self._notices(trace),
                     gr.skip() if strip.trace_id else self._header(_device(t)),
                     gr.skip() if strip.about[:1] == (trace.model,) else self._second(trace),
-                    f"{trace.model_label} · {kernel} · {PRECISIONS[precision]}",
+                    self._in_short(fresh),
                     render(fresh, t, "" if fresh.current in rows else t("speed.measuring")),
                     fresh,
                     *[show(trace_id, trace, selection) for _, show in self.ctx.outputs],
@@ -214,11 +214,11 @@ class Page:
     def measure_current(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
         """Times the setting on screen, unless it was timed before."""
         if not strip.trace_id or strip.current in strip.rows or not self._is_newest(request, strip.trace_id):
-            yield [gr.skip(), gr.skip()]
+            yield [gr.skip()] * 3
             return
         strip = self._measured(strip, strip.current, give_way=True)
         if self._is_newest(request, strip.trace_id):
-            yield [render(strip, self.t), strip]
+            yield [render(strip, self.t), strip, self._in_short(strip)]
 
     def measure_all(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
         """Every kernel with every precision, one after the other; what is done is shown as it comes."""
@@ -226,13 +226,14 @@ class Page:
         todo = [setting for setting in settings if setting not in strip.rows]
         for i, (kernel, precision) in enumerate(todo):
             name = f"{kernel} · {PRECISIONS[precision]}"
-            yield [render(strip, self.t, self.t("speed.running", name=name, i=i + 1, n=len(todo))), gr.skip()]
+            doing = self.t("speed.running", name=name, i=i + 1, n=len(todo))
+            yield [render(strip, self.t, doing), gr.skip(), gr.skip()]
             strip = self._measured(strip, (kernel, precision), give_way=False)
             if not self._is_newest(request, strip.trace_id):
                 return
-            yield [render(strip, self.t), strip]
+            yield [render(strip, self.t), strip, self._in_short(strip)]
         if not todo:
-            yield [render(strip, self.t), gr.skip()]
+            yield [gr.skip()] * 3
 
     def _measured(self, strip: Strip, setting: Setting, give_way: bool) -> Strip:
         stop = None if give_way else lambda: False
@@ -274,6 +275,13 @@ class Page:
         if all(token.special for token in trace.source_tokens):
             notes.append(t("page.only_special", tokens=" ".join(token.text for token in trace.source_tokens)))
         return "".join(f'<p class="tv-note" role="status">{escape(note)}</p>' for note in notes)
+
+    def _in_short(self, strip: Strip) -> str:
+        """The line that stands for the whole left column on a phone."""
+        kernel, precision = strip.current
+        row = strip.rows.get(strip.current)
+        took = "" if row is None else f" · {milliseconds(row.latency.median)}"
+        return f"{strip.model} · {kernel} · {PRECISIONS[precision]}{took}"
 
     def _second(self, trace: "Trace") -> Any:
         label = {"encoder": "page.second", "encoder-decoder": "page.target"}.get(trace.family, "page.second")

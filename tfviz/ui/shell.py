@@ -68,8 +68,10 @@ def _head() -> str:
 def _warm_up(settings: Settings) -> None:
     """Imports torch and transformers and loads the first model, so that the first visitor does not wait for it."""
     try:
+        from tfviz.inference.measure import peak_extra_bytes
         from tfviz.introspection.workbench import default_workbench
 
+        peak_extra_bytes(lambda: None, default_workbench().resident.device)  # torch's profiler likes its first thread
         default_workbench().resident.get(settings.model)
     except Exception:  # the page will say what is wrong when somebody asks for the model
         logger.warning("could not load %s in advance", settings.model, exc_info=True)

@@ -1,7 +1,7 @@
 """The speed strip: what each setting of the switches costs for this sentence on this machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,13 @@ class Strip:
     current: Setting = BASELINE
     rows: Mapping[Setting, "Measurement"] = field(default_factory=dict)
     reasons: Mapping[Setting, str] = field(default_factory=dict)  # why a setting cannot run here
+    model: str = ""  # its label
 
     def with_row(self, setting: Setting, row: "Measurement") -> "Strip":
-        return Strip(self.trace_id, self.about, self.current, {**self.rows, setting: row}, self.reasons)
+        return replace(self, rows={**self.rows, setting: row})
 
     def with_reason(self, setting: Setting, reason: str) -> "Strip":
-        return Strip(self.trace_id, self.about, self.current, self.rows, {**self.reasons, setting: reason})
+        return replace(self, reasons={**self.reasons, setting: reason})
 
 
 def render(strip: Strip, t: Translator, doing: str = "") -> str:

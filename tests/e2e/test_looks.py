@@ -1,0 +1,207 @@
+"""How the page looks and is reached: phone, dark, keyboard, sizes, and what an accessibility checker finds."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import Visitor
+
+Visit = Callable[..., Visitor]
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+DESK = {"viewport": {"width": 1280, "height": 900}}
+
+
+def violations(visitor: Visitor, axe: str) -> list[str]:
+    """What axe-core finds, one line a place."""
+    page = visitor.page
+    if not page.evaluate("typeof axe !== 'undefined'"):
+        page.evaluate(axe)
+    found: list[dict[str, Any]] = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)"
+    )
+    return [
+        f"{one['id']}: {one['help']} at {' '.join(map(str, node['target']))}: {node['any'][0]['message'] if node['any'] else ''}"
+        for one in found
+        for node in one["nodes"]
+    ]
+
+
+def is_dark(visitor: Visitor) -> bool:
+    """By the ink of the page: dark on light, or light on dark."""
+    red = visitor.page.locator("body").evaluate(
+        "body => Number(getComputedStyle(body).backgroundColor.match(/\\d+/)[0])"
+    )
+    return red < 128
+
+
+# ---- axe
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("device", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("address", ["/", "/zh"], ids=["en", "zh"])
+def test_axe_finds_nothing(visit: Visit, axe_source: str, address: str, device: dict, scheme: str) -> None:
+    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **device).measured()
+    assert is_dark(visitor) is (scheme == "dark")
+    if device is PHONE:
+        visitor.fold.tap()
+        expect(visitor.model).to_be_visible()
+    assert violations(visitor, axe_source) == []
+    visitor.type_model("/no/such/folder")
+    expect(visitor.error).to_be_visible()
+    assert violations(visitor, axe_source) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_with_an_encoder_and_a_note(visit: Visit, axe_source: str, scheme: str) -> None:
+    visitor = visit("/?model=minilm-l6&text=hello+[SEP]+you&second=two", color_scheme=scheme, reduced_motion="reduce")
+    expect(visitor.measured().note).to_be_visible()
+    assert violations(visitor, axe_source) == []
+
+
+# ---- light and dark
+
+
+def test_light_and_dark_change_by_a_button_and_stay_after_a_reload(visit: Visit) -> None:
+    visitor = visit(color_scheme="light")
+    button = visitor.page.get_by_role("button", name="Light or dark")
+    for dark in (True, False):
+        button.click()
+        assert is_dark(visitor) is dark
+        visitor.page.reload()
+        visitor.painted()
+        assert is_dark(visitor) is dark
+
+
+def test_the_picture_is_drawn_again_in_the_other_mode(visit: Visit) -> None:
+    visitor = visit(color_scheme="light")
+    pixels = "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join()"
+    canvases = [visitor.map.locator("canvas"), visitor.grid.locator("canvas")]
+    light = [canvas.evaluate(pixels) for canvas in canvases]
+    visitor.page.get_by_role("button", name="Light or dark").click()
+    expect(visitor.page.locator("body")).to_have_class(re.compile("dark"))
+    visitor.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert all(canvas.evaluate(pixels) != before for canvas, before in zip(canvases, light, strict=True))
+
+
+# ---- sizes
+
+
+def test_a_phone_shows_sentence_then_one_line_then_the_view(visit: Visit) -> None:
+    visitor = visit(**PHONE).measured()
+    expect(visitor.fold).to_have_text(re.compile("SmolLM2.* · flash · FP32"))
+    boxes = [one.bounding_box() for one in (visitor.sentence, visitor.fold, visitor.map)]
+    assert all(boxes)
+    sentence, fold, map_ = (box["y"] for box in boxes if box)
+    assert sentence < fold < map_
+    assert boxes[1] and boxes[1]["height"] < 48
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
+    expect(visitor.model).to_be_hidden()
+
+
+def test_the_fold_opens_and_closes_and_says_which(visit: Visit) -> None:
+    visitor = visit(**PHONE)
+    expect(visitor.fold).to_have_attribute("aria-expanded", "false")
+    visitor.fold.tap()
+    expect(visitor.fold).to_have_attribute("aria-expanded", "true")
+    expect(visitor.model).to_be_visible()
+    with visitor.new_trace():
+        visitor.page.locator("#tv-side label").filter(has_text="naive").tap()
+    expect(visitor.fold).to_contain_text("naive · FP32")
+    expect(visitor.fold).to_have_attribute("aria-expanded", "true")  # it stays as it was left
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
+    visitor.fold.tap()
+    expect(visitor.fold).to_have_attribute("aria-expanded", "false")
+    expect(visitor.model).to_be_hidden()
+
+
+@pytest.mark.parametrize("address", ["/?text=" + "word+" * 300, "/zh?model=minilm-l6&text=" + "x" * 300])
+def test_no_text_makes_a_phone_scroll_sideways(visit: Visit, address: str) -> None:
+    visitor = visit(address, **PHONE).measured()
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_the_map_fills_its_room_after_the_window_was_resized(visit: Visit) -> None:
+    visitor = visit(viewport={"width": 1280, "height": 900})
+    for width in (700, 1366, 390, 1280):
+        visitor.page.set_viewport_size({"width": width, "height": 900})
+        with visitor.new_trace():
+            visitor.sentence.fill(f"{width} wide is this window now")
+        room = visitor.view.locator(".tv-one").bounding_box()
+        map_ = visitor.map.bounding_box()
+        assert room and map_
+        left = room["x"] + room["width"] - map_["x"] - map_["width"]
+        assert -1 <= left <= 0.15 * room["width"], (width, room, map_)
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") == width
+
+
+# ---- keyboard
+
+
+def test_the_keyboard_reaches_everything_in_the_order_it_stands(visit: Visit) -> None:
+    visitor = visit().measured()
+    page = visitor.page
+    visitor.page.get_by_role("button", name="Light or dark").focus()
+    reached = []
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        focused = page.locator(":focus")
+        if not focused.count():
+            break
+        reached.append(focused.evaluate("one => one.ariaLabel || one.value || one.textContent.trim()"))
+        visible = """one => [one, one.closest('label'), one.closest('.wrap')].filter(Boolean).some(box => {
+            const style = getComputedStyle(box);
+            return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1 || style.boxShadow !== 'none'; })"""
+        assert focused.evaluate(visible), f"nothing shows that {reached[-1]!r} has the focus"
+    wanted = [
+        "The animal didn't cross",
+        "The animal didn't cross",
+        "the cat saw",
+        "法国",
+        "今天",
+        "Model",
+        "flash",
+        "fp32",
+        "Measure all settings",
+        "Attention",
+        "it",
+        "All heads: 30 layers",
+        "Attention weights of layer 13, head 8",
+    ]
+    in_order = iter(reached)
+    missing = [name for name in wanted if not any(one.startswith(name) for one in in_order)]
+    assert not missing, f"Tab reached {reached}"
+    expect(visitor.view).to_have_attribute("data-painted", re.compile("/self/13/8$"))  # looking around changes nothing
+
+
+def test_arrow_keys_choose_in_the_switches(visit: Visit) -> None:
+    visitor = visit()
+    for start, key, chosen in (("flash", "ArrowLeft", "naive"), ("FP32", "ArrowRight", "FP16")):
+        visitor.radio(start).focus()
+        with visitor.new_trace():
+            visitor.page.keyboard.press(key)
+        expect(visitor.radio(chosen)).to_be_checked()
+        expect(visitor.radio(chosen)).to_be_focused()
+
+
+def test_a_model_is_chosen_with_the_keyboard_alone(visit: Visit) -> None:
+    visitor = visit()
+    visitor.model.focus()
+    with visitor.new_trace():
+        visitor.page.keyboard.press("ArrowDown")
+        visitor.page.keyboard.press("Enter")
+    expect(visitor.page.get_by_text("6 layers × 12 heads", exact=True)).to_be_visible()
+
+
+def test_focus_stays_in_the_sentence_while_traces_come(visit: Visit) -> None:
+    visitor = visit()
+    visitor.sentence.focus()
+    with visitor.new_trace():
+        visitor.page.keyboard.press("ControlOrMeta+End")
+        visitor.page.keyboard.type(" of it all", delay=60)
+    expect(visitor.tokens().last).to_have_text("all")
+    expect(visitor.sentence).to_be_focused()
+    expect(visitor.sentence).to_have_value(re.compile("too tired of it all$"))
