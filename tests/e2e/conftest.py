@@ -36,7 +36,7 @@ QUIET = [  # a browser in a test draws, and does nothing else
     "--disable-sync",
 ]
 APP_LOG = pytest.StashKey[Path]()
-PATIENCE = 30_000  # ms; a machine that is shared may be slow, and a wait that is met costs nothing
+PATIENCE = 20_000  # ms; a machine that is shared may be slow, and a wait that is met costs nothing
 
 expect.set_options(timeout=PATIENCE)
 
@@ -171,6 +171,7 @@ class Visitor:
         self.error = page.locator("#tv-notice").get_by_role("alert")
         self.note = page.locator("#tv-notice").get_by_role("status")
         self.settings = page.locator("#tv-speed").get_by_role("rowheader")  # of the speed strip
+        self.now = page.locator("#tv-speed tr[aria-current=true]")  # its row of the switches on screen
 
     def open(self, address: str = "/") -> "Visitor":
         """Goes to a page, and waits until it has painted by itself."""
@@ -184,8 +185,7 @@ class Visitor:
 
     def measured(self) -> "Visitor":
         """Waits until the setting on screen has its figure."""
-        now = self.page.locator("#tv-speed tr[aria-current=true]")
-        expect(now).to_have_accessible_name(re.compile(r" \d+\.\d\dx$"))
+        expect(self.now).to_have_accessible_name(re.compile(r" \d+\.\d\dx$"))
         expect(self.page.locator(".tv-doing")).to_have_count(0)
         return self
 

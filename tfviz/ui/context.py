@@ -49,8 +49,11 @@ class Step:
     done: bool = False
 
 
-def follow(job: Callable[[Callable[[Step], None]], Any], every: float = 0.2) -> Iterator[Step]:
-    """Runs `job(report)` in a thread and yields its newest report at most every `every` seconds, then its end."""
+def follow(job: Callable[[Callable[[Step], None]], Any], every: float = 0.5) -> Iterator[Step]:
+    """Runs `job(report)` in a thread and yields its newest report at most every `every` seconds, then its end.
+
+    A job that takes less than `every` yields its end alone, so that quick work shows no flicker of news.
+    """
     news: Queue[Step] = Queue()
 
     def work() -> None:
@@ -61,8 +64,8 @@ def follow(job: Callable[[Callable[[Step], None]], Any], every: float = 0.2) -> 
 
     Thread(target=work, daemon=True).start()
     while True:
-        step = news.get()
         deadline = monotonic() + every
+        step = news.get()
         try:
             while not step.done:  # only the newest counts
                 step = news.get(timeout=max(0.0, deadline - monotonic()))

@@ -162,12 +162,10 @@ class Page:
         request: gr.Request,
     ) -> Iterator[list[Any]]:
         """Runs the sentence; yields status lines while a model is fetched or others are served, then every picture."""
-        from tfviz.introspection.workbench import Request
-
-        t, bench, run = self.t, self.ctx.workbench, secrets.token_hex(8)
-        wanted = Request(first or "", (second or "").strip() and second, model or "", kernel, precision)
-        session = str(request.session_hash)
-        if self.asked.get(session) == wanted and bench.find(self.newest.get(session, "")) is not None:
+        t, run, session = self.t, secrets.token_hex(8), str(request.session_hash)
+        wanted = (first or "", (second or "").strip() and second, (model or "").strip(), kernel, precision)
+        newest = self.newest.get(session, "")
+        if self.asked.get(session) == wanted and self.ctx.workbench.find(newest) is not None:
             return  # a page that opens with a link's text hears of it twice
         self._set_newest(request, run)
         self.asked[session] = wanted
@@ -177,11 +175,16 @@ class Page:
             return Step(doing, done / max(total, 1))
 
         def job(report: Any) -> Any:
+            report(Step(t("page.loading", model=model)))
+            from tfviz.introspection.workbench import Request  # brings torch, the first time
+
+            bench, asked = self.ctx.workbench, Request(*wanted)
             loaded = bench.resident.get(
-                wanted.model, wanted.precision, progress=lambda done, total: report(fetching(done, total))
+                asked.model, asked.precision, progress=lambda done, total: report(fetching(done, total))
             )
+            report(Step(t("page.running", model=loaded.label)))
             return bench.trace(
-                replace(wanted, second=None) if loaded.family == "decoder" else wanted,  # its box is hidden
+                replace(asked, second=None) if loaded.family == "decoder" else asked,  # its box is hidden
                 overview=True,
                 limit=self.ctx.settings.max_tokens,
                 waiting=lambda n: report(Step(t("page.waiting", n=n))) if n else None,
@@ -192,6 +195,7 @@ class Page:
                 return
             if step.error is not None:
                 self.asked.pop(session, None)
+                self._set_newest(request, strip.trace_id)  # which is what still stands on the page
                 yield [self._error(step.error), *[gr.skip()] * (5 + len(self.ctx.outputs))]
             elif not step.done:
                 yield [_progress(step), *[gr.skip()] * (5 + len(self.ctx.outputs))]
