@@ -115,7 +115,7 @@ def test_a_hub_model_that_is_not_on_disk_is_one_sentence_and_the_picture_stays(v
 
 ODD = {
     "../..": "“../..” has no readable config.json, so it is not a Transformers model.",
-    "no/such/model/anywhere": "“no/such/model/anywhere” is not a model name; write something like “gpt2” or “owner/model”.",
+    "no/such/model/anywhere": re.compile("^“no/such/model/anywhere” is not a model name; write something like"),
     "/no/such/folder": "There is no folder or file “/no/such/folder”.",
     "x" * 5000: re.compile("^“x{59}…” is not a model name"),
     "<script>alert(1)</script>": re.compile("^“<script>alert\\(1\\)</script>” is not a model name"),

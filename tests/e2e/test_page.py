@@ -14,6 +14,10 @@ Visit = Callable[..., Visitor]
 HOSTILE = "</script><script>alert(1)</script> <b>&\"'"
 EMOJI = "Hi 👩‍👩‍👧 🇨🇳 👍🏽 !"
 CATS = "the cat saw the other cat near the door"
+LABELS = (
+    *("page.tagline", "page.sentence", "page.model", "page.model.info", "page.kernel", "page.precision"),
+    *("speed.caption", "speed.run_all", "tab.attention", "view.heads", "view.direction", "view.legend"),
+)
 
 
 def words(tokens: Locator) -> str:
@@ -118,9 +122,8 @@ def test_equal_words_keep_rows_and_columns_of_their_own(visit: Visit) -> None:
         visitor.map.press("Home")
         for _ in range(position):
             visitor.map.press("ArrowRight")
-        expect(visitor.readout).to_contain_text(
-            re.compile(rf"^cat \(5\) → cat \({position}\): [\d.]+ · row sum 1\.000")
-        )
+        cell = rf"^cat \(5\) → cat \({position}\): [\d.]+ · row sum 1\.000"
+        expect(visitor.readout).to_contain_text(re.compile(cell))
 
 
 # ---- heads and cells
@@ -210,12 +213,10 @@ def test_each_switch_traces_again_and_adds_its_own_row(visit: Visit) -> None:
         for each in tried:
             expect(visitor.row(each)).to_have_count(1)
         expect(visitor.settings).to_have_count(len(tried))
-        expect(visitor.page.locator("#tv-speed tr[aria-current=true]")).to_have_accessible_name(re.compile(f"^{row} "))
+        expect(visitor.now).to_have_accessible_name(re.compile(f"^{row} "))
     with visitor.new_trace():  # back: measured before, so it is not measured again
         visitor.switch("FP32")
-    expect(visitor.page.locator("#tv-speed tr[aria-current=true]")).to_have_accessible_name(
-        re.compile("^flash · FP32 .* 1.00x")
-    )
+    expect(visitor.now).to_have_accessible_name(re.compile("^flash · FP32 .* 1.00x"))
     expect(visitor.settings).to_have_count(len(tried))
 
 
@@ -383,8 +384,7 @@ def test_the_other_language_opens_with_the_same_state(visit: Visit) -> None:
 def test_the_chinese_page_has_no_english_sentence_left(visit: Visit) -> None:
     visitor = visit("/zh").measured()
     page, shown = visitor.page, sentences("zh")
-    for key in ("page.tagline", "page.sentence", "page.model", "page.model.info", "page.kernel", "page.precision",
-                "speed.caption", "speed.run_all", "tab.attention", "view.heads", "view.direction", "view.legend"):  # fmt: skip
+    for key in LABELS:
         expect(page.get_by_text(shown[key], exact=True).first).to_be_visible()
     visible = page.locator("body").inner_text()
     labels = page.locator("#tv-page [aria-label], #tv-page [title]").evaluate_all(
@@ -415,8 +415,8 @@ def test_two_people_never_see_each_others_sentence_or_switches(visit: Visit) -> 
         visitor.measured()
         expect(visitor.sentence).to_have_value(text)
     expect(one.settings).not_to_have_text(["flash · BF16"])
-    expect(one.page.locator("#tv-speed tr[aria-current=true]")).to_have_accessible_name(re.compile("^naive · FP32 "))
-    expect(two.page.locator("#tv-speed tr[aria-current=true]")).to_have_accessible_name(re.compile("^flash · BF16 "))
+    expect(one.now).to_have_accessible_name(re.compile("^naive · FP32 "))
+    expect(two.now).to_have_accessible_name(re.compile("^flash · BF16 "))
     expect(two.settings).to_have_text(["flash · BF16"])
     expect(one.fold).to_contain_text("naive · FP32")
     expect(two.fold).to_contain_text("flash · BF16")

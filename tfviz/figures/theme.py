@@ -1,14 +1,12 @@
-"""How every figure looks: one sequential scale for weights, one diverging for differences, transparent ground."""
+"""How every figure looks: one sequential scale for weights, transparent ground, nothing of the default."""
 
 from collections.abc import Sequence
 from typing import Any
 
 FONT = "IBM Plex Sans, Noto Sans CJK SC, PingFang SC, Microsoft YaHei, system-ui, sans-serif"
 MONO = "IBM Plex Mono, Noto Sans Mono CJK SC, ui-monospace, monospace"
-INK, SOFT, LINE = "#1b2333", "#55607a", "#e3e6ef"
-ACCENT, QUERY, KEY = "#4f46e5", "#b45309", "#0e7490"
+SOFT, LINE = "#55607a", "#e3e6ef"
 WEIGHT_SCALE = [[0.0, "#ffffff"], [0.5, "#928fd6"], [1.0, "#2a2673"]]  # evenly spaced in perceived lightness
-DIFFERENCE_SCALE = [[0.0, "#0e7490"], [0.5, "#f7f8fb"], [1.0, "#b45309"]]  # key side, none, query side
 
 
 def layout(title: str = "", *, x: str = "", y: str = "") -> dict[str, Any]:

@@ -104,9 +104,9 @@ class Workbench:
         progress: Progress | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Measurement | None:
-        """Times the traced prompt under other switches. None if the trace is gone.
+        """Times the traced prompt under other switches. None if the trace is gone, or if it was stopped too early.
 
-        `stop` ends the repeats early (at least one is measured); without it, they end when somebody else waits.
+        `stop` ends it between two runs; without it, it ends when somebody else waits for the device.
         """
         with self._lock:
             kept = self._kept.get(trace_id)
@@ -124,11 +124,15 @@ class Workbench:
 
     def _measure_now(
         self, kept: _Kept, kernel: str, precision: str, repeats: int, stop: Callable[[], bool]
-    ) -> Measurement:
+    ) -> Measurement | None:
         loaded = self.resident.get(kept.trace.model, precision)
         call = AttentionCall(kernel)
         output = _compared(loaded, kept.prompt, call)
+        if stop():
+            return None
         reference = self._reference(kept, loaded)
+        if stop():
+            return None
         took = latency(lambda: loaded.forward(kept.prompt, call), repeats=repeats, warmup=0, stop=stop)
         return Measurement(
             kernel=kernel,

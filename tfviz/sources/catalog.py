@@ -116,3 +116,9 @@ _ENTRIES = (
 )
 
 CATALOG: dict[str, CatalogEntry] = {entry.id: entry for entry in _ENTRIES}
+
+
+def find_entry(model: str) -> CatalogEntry | None:
+    """The entry with this id or hub id, or None."""
+    by_repo = (entry for entry in CATALOG.values() if entry.repo == model)
+    return CATALOG.get(model) or next(by_repo, None)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable
 from tfviz.sources import gguf_reader, wheels
-from tfviz.sources.catalog import CATALOG, CatalogEntry
+from tfviz.sources.catalog import CatalogEntry, find_entry
 from tfviz.sources.wheels import Progress
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -72,7 +72,7 @@ def locate(model: str, settings: Settings, progress: Progress | None = None) -> 
     model = model.strip()
     if not model or len(model) > LONGEST_PATH or not model.isprintable():
         raise ModelUnavailable("error.odd_id", model=_shown(model))
-    entry = _entry(model)
+    entry = find_entry(model)
     if entry is None and _is_path(model, settings):
         return _local(model, settings)
     if entry is None and (not HUB_ID.fullmatch(model) or len(model) > LONGEST_HUB_ID or {"..", "--"} & _pairs(model)):
@@ -89,11 +89,6 @@ def where(entry: CatalogEntry, settings: Settings) -> Literal["disk", "wheel", "
     if _unpacked(entry, settings) or _cached_folder(entry):
         return "disk"
     return "wheel" if entry.wheel else "hub"
-
-
-def _entry(model: str) -> CatalogEntry | None:
-    by_repo = (entry for entry in CATALOG.values() if entry.repo == model)
-    return CATALOG.get(model) or next(by_repo, None)
 
 
 def _shown(model: str) -> str:

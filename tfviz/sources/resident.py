@@ -16,6 +16,7 @@ from tfviz.inference.device import pick_device, set_threads
 from tfviz.inference.precision import PRECISIONS, weight_bytes
 from tfviz.registry import choose
 from tfviz.sources.base import LoadedModel
+from tfviz.sources.catalog import find_entry
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all) of a download
 Key = tuple[str, str]
@@ -42,8 +43,10 @@ class Resident:
         reason = recipe.unsupported(self.device)
         if reason is not None:
             raise UnsupportedHere(reason)
-        model = model.strip()
-        self._forget_if_changed(model)
+        entry = find_entry(model.strip())
+        model = entry.id if entry else model.strip()  # a hub id may be the catalog's under another name
+        if self.settings.allow_local and entry is None:
+            self._forget_if_changed(model)
         found = self._find((model, precision))
         if found is not None:
             return found
@@ -103,7 +106,7 @@ class Resident:
         from tfviz.sources.locate import locate
 
         located = locate(model, self.settings, progress)
-        revision = _version(model) or located.revision
+        revision = _version(model) if located.origin == "local" else located.revision
         return load_folder(located.folder, model_id=model, revision=revision, device=self.device)
 
 
