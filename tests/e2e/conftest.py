@@ -185,7 +185,7 @@ class Visitor:
 
     def measured(self) -> "Visitor":
         """Waits until the setting on screen has its figure."""
-        expect(self.now).to_have_accessible_name(re.compile(r" \d+\.\d\dx$"))
+        expect(self.now).to_have_text(re.compile(r"\d\.\d\dx$"), timeout=3 * PATIENCE)  # others may be measuring
         expect(self.page.locator(".tv-doing")).to_have_count(0)
         return self
 

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import ElementHandle, expect
 
 from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+PAPER = {"light": "rgb(247, 248, 251)", "dark": "rgb(13, 18, 36)"}  # --tv-bg of assets/css/tokens.css
+NAME = "one => one.ariaLabel || one.value || one.textContent.trim()"
+NOWHERE = "(nothing)"
 DESK = {"viewport": {"width": 1280, "height": 900}}
 
 
@@ -28,22 +31,21 @@ def violations(visitor: Visitor, axe: str) -> list[str]:
     ]
 
 
-def is_dark(visitor: Visitor) -> bool:
-    """By the ink of the page: dark on light, or light on dark."""
-    colour: str = visitor.page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
-    return int(re.findall(r"\d+", colour)[0]) < 128
+def expect_mode(visitor: Visitor, mode: str) -> None:
+    """By the colour of the page, once it has settled."""
+    expect(visitor.page.locator("body")).to_have_css("background-color", PAPER[mode])
 
 
 # ---- axe
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("device", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("address", ["/", "/zh"], ids=["en", "zh"])
-def test_axe_finds_nothing(visit: Visit, axe_source: str, address: str, device: dict, scheme: str) -> None:
-    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **device).measured()
-    assert is_dark(visitor) is (scheme == "dark")
-    if device is PHONE:
+def test_axe_finds_nothing(visit: Visit, axe_source: str, address: str, screen: dict, scheme: str) -> None:
+    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **screen).measured()
+    expect_mode(visitor, scheme)
+    if screen is PHONE:
         visitor.fold.tap()
         expect(visitor.model).to_be_visible()
     assert violations(visitor, axe_source) == []
@@ -65,12 +67,12 @@ def test_axe_finds_nothing_with_an_encoder_and_a_note(visit: Visit, axe_source: 
 def test_light_and_dark_change_by_a_button_and_stay_after_a_reload(visit: Visit) -> None:
     visitor = visit(color_scheme="light")
     button = visitor.page.get_by_role("button", name="Light or dark")
-    for dark in (True, False):
+    for mode in ("dark", "light"):
         button.click()
-        assert is_dark(visitor) is dark
+        expect_mode(visitor, mode)
         visitor.page.reload()
         visitor.painted()
-        assert is_dark(visitor) is dark
+        expect_mode(visitor, mode)
 
 
 def test_the_picture_is_drawn_again_in_the_other_mode(visit: Visit) -> None:
@@ -131,7 +133,7 @@ def test_the_map_fills_its_room_after_the_window_was_resized(visit: Visit) -> No
         map_ = visitor.map.bounding_box()
         assert room and map_
         left = room["x"] + room["width"] - map_["x"] - map_["width"]
-        assert -1 <= left <= 0.15 * room["width"], (width, room, map_)
+        assert -1 <= left <= 0.15 * room["width"] or map_["height"] > 540, (width, room, map_)
         assert visitor.page.evaluate("document.documentElement.scrollWidth") == width
 
 
@@ -139,20 +141,24 @@ def test_the_map_fills_its_room_after_the_window_was_resized(visit: Visit) -> No
 
 
 def test_the_keyboard_reaches_everything_in_the_order_it_stands(visit: Visit) -> None:
-    visitor = visit().measured()
+    visitor = visit(reduced_motion="reduce").measured()
     page = visitor.page
-    visitor.page.get_by_role("button", name="Light or dark").focus()
-    reached = []
-    for _ in range(20):
+    page.get_by_role("button", name="Light or dark").focus()
+    look = """one => new Promise(settled => requestAnimationFrame(() => requestAnimationFrame(settled))).then(() =>
+        [one, one.closest('label'), one.closest('.wrap')].filter(Boolean).map(box => {
+        const { outlineStyle, outlineWidth, outlineColor, borderColor } = getComputedStyle(box);
+        return [outlineStyle === 'none' ? '' : outlineStyle + outlineWidth + outlineColor, borderColor] }).join())"""
+    reached: list[str] = []
+    looks: list[tuple[ElementHandle, str]] = []
+    while len(reached) < 30 and reached[-2:] != [NOWHERE, NOWHERE]:
         page.keyboard.press("Tab")
-        focused = page.locator(":focus")
-        if not focused.count():
+        focused = page.evaluate_handle("document.activeElement").as_element()
+        assert focused
+        on_body = focused.evaluate("one => one === document.body")
+        reached.append(NOWHERE if on_body else focused.evaluate(NAME))
+        looks.append((focused, focused.evaluate(look)))
+        if reached[-1].startswith("Attention weights"):
             break
-        reached.append(focused.evaluate("one => one.ariaLabel || one.value || one.textContent.trim()"))
-        visible = """one => [one, one.closest('label'), one.closest('.wrap')].filter(Boolean).some(box => {
-            const style = getComputedStyle(box);
-            return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1; })"""
-        assert focused.evaluate(visible), f"nothing shows that {reached[-1]!r} has the focus"
     wanted = [
         "The animal didn't cross",
         "The animal didn't cross",
@@ -171,6 +177,8 @@ def test_the_keyboard_reaches_everything_in_the_order_it_stands(visit: Visit) ->
     in_order = iter(reached)
     missing = [name for name in wanted if not any(one.startswith(name) for one in in_order)]
     assert not missing, f"Tab reached {reached}"
+    for name, (element, focused_look) in zip(reached[:-1], looks[:-1], strict=True):
+        assert element.evaluate(look) != focused_look, f"nothing shows that {name!r} has the focus"
     expect(visitor.view).to_have_attribute("data-painted", re.compile("/self/13/8$"))  # looking around changes nothing
 
 
