@@ -1,6 +1,7 @@
 """Settings of a running tfviz, read once from TFVIZ_* environment variables. README lists them."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,14 @@ def _flag(env: Mapping[str, str], name: str, default: bool) -> bool:
     raise TfvizError("error.setting", name=name, value=raw, allowed="0 or 1")
 
 
+def _device(env: Mapping[str, str]) -> str:
+    """Only its form: whether the device is there is known once torch is."""
+    device = env.get("TFVIZ_DEVICE", "").strip() or "auto"
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
+        raise TfvizError("error.setting", name="TFVIZ_DEVICE", value=device, allowed="auto, cpu, cuda, cuda:1 or mps")
+    return device
+
+
 @dataclass(frozen=True)
 class Settings:
     """One immutable record; sizes in bytes, lengths in tokens, 0 = no limit where a limit is optional."""
@@ -56,7 +65,7 @@ class Settings:
         hub = env.get("TFVIZ_ALLOW_HUB", "*").strip()
         return cls(
             cache=Path(env.get("TFVIZ_CACHE") or _default_cache(env)).expanduser(),
-            device=env.get("TFVIZ_DEVICE", "").strip() or "auto",
+            device=_device(env),
             threads=_whole(env, "TFVIZ_THREADS", 0),
             model=env.get("TFVIZ_MODEL", "").strip() or "smollm2-135m",
             memory_budget=_whole(env, "TFVIZ_MEMORY_BUDGET", 4096) * MIB,

@@ -1,6 +1,6 @@
 """What a caller can do wrong. Each error is one sentence, kept in the translation files and filled with its values."""
 
-from tfviz.messages import text
+from tfviz.messages import sentences, text
 
 
 class TfvizError(ValueError):
@@ -15,7 +15,12 @@ class TfvizError(ValueError):
 
 
 class UnknownChoice(TfvizError):
-    """A name that is not in the table it was looked up in."""
+    """A name that is not in the table it was looked up in; `what` it should have been is a word of the translations."""
+
+    def in_language(self, language: str) -> str:
+        what = f"word.{self.values['what']}"
+        known = {"what": text(what, language)} if what in sentences(language) else {}
+        return text(self.key, language, **self.values | known)
 
 
 class ModelUnavailable(TfvizError):

@@ -4,6 +4,7 @@
   const byId = id => document.getElementById(id);
   const language = location.pathname.replace(/\/+$/, '').endsWith('/zh') ? 'zh' : 'en';
   const NAMES = ['text', 'second', 'model', 'kernel', 'precision'];
+  const LONGEST_ADDRESS = 16000;
   let running = 0;
 
   document.documentElement.lang = language === 'zh' ? 'zh-Hans' : 'en';
@@ -27,23 +28,36 @@
     if (link) link.search = location.search;  // the other language opens with the same sentence and switches
   });
 
-  /* What is on screen, in the address: reloading, the other language and a copied link give the same page. */
+  /* What is on screen, in the address: reloading, the other language and a copied link give the same page.
+     A text that is too long for an address waits in the tab itself, for reloading and the other language. */
   function remember(values) {
     const query = new URLSearchParams(location.search);
-    NAMES.forEach((name, i) => values[i] ? query.set(name, values[i]) : query.delete(name));
-    const address = `${location.pathname}?${query}`;
-    if (address.length < 8000) history.replaceState(history.state, '', address);
+    NAMES.forEach((name, i) => values[i] == null ? query.delete(name) : query.set(name, values[i]));
+    const long = String(query).length > LONGEST_ADDRESS;
+    if (long) query.delete('text');
+    history.replaceState(history.state, '', `${location.pathname}?${query}`);
+    try { long ? sessionStorage.setItem('tfviz-text', values[0]) : sessionStorage.removeItem('tfviz-text'); } catch { /* a private window forgets */ }
   }
+
+  function type(text) {
+    const box = byId('tv-first').querySelector('textarea');
+    box.value = text;
+    box.dispatchEvent(new Event('input', { bubbles: true }));
+  }
+
+  function typeWhatWaits() {
+    let text = null;
+    try { text = sessionStorage.getItem('tfviz-text'); } catch { /* nothing waits */ }
+    if (!text || new URLSearchParams(location.search).has('text')) return;
+    const waiting = setInterval(() => { if (byId('attention-view')?.querySelector('[data-painted]')) { clearInterval(waiting); type(text); } }, 200);
+  }
+  addEventListener('DOMContentLoaded', typeWhatWaits);
 
   const mark = () => byId('attention-view')?.querySelector('.tv-attention')?.setAttribute('data-busy', String(running > 0));
 
   window.tfviz = {
     traceStarts(inputs) { running = 1; mark(); remember(inputs); },
-    type(event) {  // an example chip types its sentence
-      const box = byId('tv-first').querySelector('textarea');
-      box.value = event.target.closest('button').textContent.trim();
-      box.dispatchEvent(new Event('input', { bubbles: true }));
-    },
+    chip(event) { type(event.target.closest('button').textContent.trim()); },  // an example types its sentence
     traceEnds() { running = 0; mark(); },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },
   };

@@ -183,7 +183,7 @@ def missing(folder: Path) -> None:
 DAMAGE = {
     only_pickled: "error.only_pickled",
     vision_only: "error.not_text",
-    other_sizes: "error.cannot_load",
+    other_sizes: "error.weights_misfit",
     no_tokenizer: "error.no_tokenizer",
     broken_tokenizer: "error.cannot_load",
     cut_weights: "error.weights_damaged",

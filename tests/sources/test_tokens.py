@@ -292,3 +292,13 @@ def test_right_to_left_words_are_known(text: str) -> None:
 @pytest.mark.parametrize("text", ["hello", "123", "", "U+202E", "hello שלום", "猫", "«»"])
 def test_other_words_are_not_right_to_left(text: str) -> None:
     assert not is_right_to_left(text)
+
+
+def test_a_typed_unknown_token_is_named_but_an_unknown_word_is_not() -> None:
+    typed, unknown = typed_part(read("words", "[UNK] 龘"))
+    assert typed.typed and not unknown.typed and unknown.raw == "龘"
+
+
+def test_the_part_that_was_cut_begins_with_a_whole_character() -> None:
+    for limit in range(4, 12):
+        assert "\ufffd" not in read("bytes", "天气很好" * 20, limit=limit).cut_from

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tfviz.introspection.trace import LayerAttention, Trace
 from tfviz.messages import LANGUAGES
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs import attention as tab
-from tfviz.ui.tabs.attention import EXACT_CELLS, FIRST, draw, draw_head, draw_row
+from tfviz.ui.tabs.attention import EXACT_CELLS, FIRST, _look_up, draw, draw_head, draw_row
 
 EN = Translator("en")
 TEXT = "The animal didn't cross the street because it was too tired"
@@ -302,3 +303,28 @@ def test_pieces_and_direction_reach_the_view(trace_of: Any) -> None:
     tokens = draw("id", trace_of("gpt2", "猫 שלום"), FIRST, EN)["token_lists"]["source"]["tokens"]
     assert [token["piece"] for token in tokens[:3]] == [(1, 3), (2, 3), (3, 3)]
     assert not tokens[0]["rtl"] and tokens[-1]["rtl"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        None,
+        "abc",
+        [],
+        {},
+        {"trace": None},
+        {"kind": "self"},
+        {"layer": "x"},
+        {"layer": -1},
+        {"head": 1e9},
+        {"head": 99},
+    ],
+)
+def test_a_request_of_any_form_gets_an_answer_and_no_traceback(trace_of: Any, request_: Any) -> None:
+    kept = {"t": trace_of("llama")}
+    ctx = SimpleNamespace(workbench=SimpleNamespace(find=kept.get))
+    whole = {"trace": "t", "kind": "self", "layer": 0, "head": 0}
+    asked = {**whole, **request_} if isinstance(request_, dict) and request_ else request_
+    trace, place = _look_up(ctx, asked)  # type: ignore[arg-type]
+    assert place is None or (trace is not None and place[0] == "self" and place[1] == 0)
+    assert _look_up(ctx, whole)[1] == ("self", 0, 0)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isnan
 from threading import Lock
 from typing import Any
 
@@ -143,21 +144,24 @@ class Difference:
 
 
 def difference(reference: Tensor | np.ndarray, output: Tensor | np.ndarray, is_logits: bool) -> Difference:
-    """Compares two arrays [..., position, feature or vocabulary], a few positions at a time; they may lie anywhere."""
+    """Compares two arrays [..., position, feature or vocabulary], a few positions at a time; they may lie anywhere.
+
+    A value that is not a number makes every figure `nan`: that is never "no difference".
+    """
     if tuple(reference.shape) != tuple(output.shape):
         raise ValueError(f"shapes differ: reference {tuple(reference.shape)}, output {tuple(output.shape)}")
     first, second = (torch.as_tensor(array).detach().flatten(0, -2) for array in (reference, output))
-    largest, agreeing, divergence = 0.0, 0, 0.0
+    largest, agreeing, divergence = torch.zeros(()), 0, 0.0
     for start in range(0, len(first), POSITIONS_AT_ONCE):
         a, b = (rows[start : start + POSITIONS_AT_ONCE].cpu().float() for rows in (first, second))
-        largest = max(largest, float((a - b).abs().max()))
+        largest = torch.maximum(largest, (a - b).abs().where(a != b, 0.0).max())  # equal infinities do not differ
         if is_logits:
             agreeing += int((a.argmax(-1) == b.argmax(-1)).sum())
             p, q = a.log_softmax(-1), b.log_softmax(-1)
-            divergence += float((p.exp() * (p - q)).sum())  # Σ p log(p / q)
-    positions = len(first)
-    return (
-        Difference(largest, agreeing / positions, max(0.0, divergence / positions))
-        if is_logits
-        else Difference(largest, None, None)
-    )
+            divergence += float((p.exp() * (p - q)).where(p.exp() > 0, 0.0).sum())  # Σ p log(p / q)
+    max_abs = float(largest)
+    if not is_logits:
+        return Difference(max_abs, None, None)
+    if isnan(max_abs):
+        return Difference(max_abs, max_abs, max_abs)
+    return Difference(max_abs, agreeing / len(first), max(0.0, divergence / len(first)))

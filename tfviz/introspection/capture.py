@@ -102,6 +102,7 @@ def capture(
     n_layers = max(watcher.counts.values())
     if layers is not None and not set(layers) <= set(range(n_layers)) or not watcher.kept:
         raise ValueError(f"layers={sorted(layers or ())}: {loaded.label} has layers 0 to {n_layers - 1}")
+    _check_finite(watcher, loaded)
     source, target = prompt.source.tokens, prompt.target
     sides = {
         "self": (source, source),
@@ -136,3 +137,12 @@ def capture(
         cut_from=prompt.source.cut_from,
         cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
     )
+
+
+def _check_finite(watcher: _Watcher, loaded: LoadedModel) -> None:
+    """Refuses what is not a number, naming the first layer that has it: a kernel may hide it from the layers above."""
+    for kept in watcher.kept.values():
+        for layer, arrays in sorted(kept.items()):
+            if not all(np.isfinite(array).all() for array in (arrays.query, arrays.key, arrays.value)):
+                precision = loaded.precision.upper()
+                raise UnsupportedHere("error.not_finite", model=loaded.label, precision=precision, layer=layer)

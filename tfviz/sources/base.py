@@ -64,6 +64,9 @@ class LoadedModel:
             source = encode(self.tokenizer, first, pair, limit)
         if not source.tokens:
             raise BadText("error.no_tokens", model=self.label)
+        embedding: Any = self.model.get_input_embeddings()  # type: ignore[operator]
+        if max(source.ids) >= embedding.num_embeddings:
+            raise BadText("error.vocabulary", model=self.label, n=embedding.num_embeddings, id=max(source.ids))
         ids = torch.tensor([source.ids], device=self.device)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if source.segments is not None and self.family == "encoder":

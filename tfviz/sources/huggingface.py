@@ -57,9 +57,16 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         if error.args != (NAME,):
             raise ModelUnavailable("error.cannot_load", model=model_id, reason=repr(error)) from error
         raise UnsupportedHere("error.no_attention", model=Path(model_id).name) from error  # it has its own attention
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise ModelUnavailable("error.cannot_load", model=model_id, reason=_first_sentence(error)) from error
+        raise ModelUnavailable("error.weights_misfit", model=model_id) from error
     except Exception as error:  # transformers raises many kinds for a broken folder; the reason goes to the log
         logger.warning("cannot load %s", model_id, exc_info=True)
         raise ModelUnavailable("error.cannot_load", model=model_id, reason=_first_sentence(error)) from error
+    lacking = [key for key in loading["missing_keys"] if not _is_spare(model, key)]
+    if lacking:
+        raise ModelUnavailable("error.weights_missing", model=model_id, n=len(lacking))
     model = model.eval().requires_grad_(False).to(device)
     entry = CATALOG.get(model_id)
     return LoadedModel(
@@ -75,6 +82,15 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         has_logits=has_logits and not _head_is_missing(model, loading["missing_keys"]),
         n_parameters=sum(p.numel() for p in model.parameters()),
         weight_bytes=weight_bytes(model),
+    )
+
+
+def _is_spare(model: nn.Module, key: str) -> bool:
+    """Whether no attention depends on this tensor: an output head, a pooler, a bias of the logits."""
+    head: nn.Module | None = model.get_output_embeddings()  # type: ignore[operator]
+    heads = [name for name, module in model.named_modules() if module is head and name]
+    return any(key.startswith(f"{name}.") for name in heads) or any(
+        part in key for part in ("pooler", "lm_head", "cls.", "final_logits_bias")
     )
 
 

@@ -154,7 +154,11 @@ def _only_gguf(folder: Path) -> Path | None:
 
 def check_folder(folder: Path, model: str, settings: Settings) -> None:
     """`ModelUnavailable` unless the folder holds a text model in safetensors, whole and not above the size limit."""
-    check_listing([path.name for path in folder.iterdir()], model)
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError as error:
+        raise ModelUnavailable("error.not_a_model_file", model=_shown(model)) from error
+    check_listing(names, model)
     check_config(_config(folder / "config.json", model), model)
     _check_size(_shown(model), count_parameters(folder, model), settings)
 

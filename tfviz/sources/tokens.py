@@ -67,7 +67,7 @@ def encode(tokenizer: Any, first: str, second: str | None, limit: int) -> Encode
     sequences = batch.sequence_ids(0) if getattr(tokenizer, "is_fast", False) else _guess_sequences(tokenizer, ids)
     tokens = describe(tokenizer, ids, sequences)
     if getattr(tokenizer, "is_fast", False):
-        tokens = _place_word_pieces(tokenizer, tokens, sequences, batch.encodings[0].offsets, (first, second or ""))
+        tokens = _read_places(tokenizer, tokens, sequences, batch.encodings[0].offsets, (first, second or ""))
     segments = tuple(batch["token_type_ids"]) if "token_type_ids" in batch else None
     return Encoded(tuple(tokens), segments, total, cut_from)
 
@@ -175,22 +175,22 @@ def _clusters(data: bytes) -> list[tuple[int, int, str]]:
     return spans
 
 
-def _place_word_pieces(
+def _read_places(
     tokenizer: Any,
     tokens: list[Token],
     sequences: Sequence[int | None],
     offsets: Sequence[tuple[int, int]],
     texts: tuple[str, str],
 ) -> list[Token]:
-    """WordPiece drops spaces and unknown words, so both come from where in the text each token was read."""
-    if _byte_reader(tokenizer) is not None:
-        return tokens
-    placed, before = [], -1
+    """What only the place in the text tells: WordPiece's spaces, and whether "unknown" is a word or was typed so."""
+    word_piece, placed, before = _byte_reader(tokenizer) is None, [], -1
     for token, sequence, (start, end) in zip(tokens, sequences, offsets, strict=True):
-        if sequence is not None:
-            unknown = token.id == tokenizer.unk_token_id
-            raw = visible(texts[sequence][start:end]) if unknown else token.raw
-            token = replace(token, raw=raw, joined=token.joined or start == before)
+        if sequence is not None and token.id == tokenizer.unk_token_id:
+            read = texts[sequence][start:end]
+            typed = token.typed or read.strip() == tokenizer.unk_token
+            token = replace(token, typed=typed, raw=visible(read), text=visible(tokenizer.unk_token))
+        if sequence is not None and word_piece:
+            token = replace(token, joined=token.joined or start == before)
         placed.append(token)
         before = -1 if sequence is None else end
     return placed
@@ -240,5 +240,5 @@ def _special_ids(tokenizer: Any) -> set[int]:
 def _cut_from(tokenizer: Any, whole: Sequence[int], kept: Sequence[int]) -> str:
     """The first few words of what was left out."""
     place = next((i for i, (a, b) in enumerate(zip(whole, kept, strict=False)) if a != b), len(kept))
-    words = tokenizer.decode(list(whole[place : place + 8]), skip_special_tokens=True).strip()
+    words = tokenizer.decode(list(whole[place : place + 8]), skip_special_tokens=True).strip("\ufffd \n\t")
     return visible(words.replace("\n", " ")).replace("␣", " ")[:40]

@@ -127,7 +127,7 @@ class Page:
                 self.measure_current, [self.strip], measured, trigger_mode="always_last", concurrency_limit=8, **quiet
             )  # fmt: skip
         for chip in self.chips:
-            chip.click(None, js="() => window.tfviz.type(event)", **quiet)
+            chip.click(None, js="() => window.tfviz.chip(event)", **quiet)
         self.ctx.attention_view.select(self.remember, self.ctx.selection, self.ctx.selection, **quiet)
         self.fold.click(None, js="() => window.tfviz.fold()", **quiet)
 
@@ -163,10 +163,12 @@ class Page:
     ) -> Iterator[list[Any]]:
         """Runs the sentence; yields status lines while a model is fetched or others are served, then every picture."""
         t, run, session = self.t, secrets.token_hex(8), str(request.session_hash)
+        nothing = [gr.skip()] * (6 + len(self.ctx.outputs))  # a generator that yields not even this clears its outputs
         wanted = (first or "", (second or "").strip() and second, (model or "").strip(), kernel, precision)
         newest = self.newest.get(session, "")
         if self.asked.get(session) == wanted and self.ctx.workbench.find(newest) is not None:
-            return  # a page that opens with a link's text hears of it twice
+            yield nothing  # a page that opens with a link's text hears of it twice
+            return
         self._set_newest(request, run)
         self.asked[session] = wanted
 
@@ -192,13 +194,14 @@ class Page:
 
         for step in follow(job):
             if not self._is_newest(request, run):  # overtaken: a later run of this visitor will paint
+                yield nothing
                 return
             if step.error is not None:
                 self.asked.pop(session, None)
                 self._set_newest(request, strip.trace_id)  # which is what still stands on the page
-                yield [self._error(step.error), *[gr.skip()] * (5 + len(self.ctx.outputs))]
+                yield [self._error(step.error), *nothing[1:]]
             elif not step.done:
-                yield [_progress(step), *[gr.skip()] * (5 + len(self.ctx.outputs))]
+                yield [_progress(step), *nothing[1:]]
             else:
                 trace_id, trace = step.result
                 self._set_newest(request, trace_id)
@@ -220,6 +223,7 @@ class Page:
         if not strip.trace_id or strip.current in strip.rows or not self._is_newest(request, strip.trace_id):
             yield [gr.skip()] * 3
             return
+        yield [gr.skip()] * 3
         done = strip
         while done == strip and self._is_newest(request, strip.trace_id):  # again after giving way to another visitor
             if self.ctx.workbench.find(strip.trace_id) is None:
@@ -230,6 +234,9 @@ class Page:
 
     def measure_all(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
         """Every kernel with every precision, one after the other; what is done is shown as it comes."""
+        if not strip.trace_id or self.ctx.workbench.find(strip.trace_id) is None:
+            yield [render(strip, self.t, self.t("speed.gone")), gr.skip(), gr.skip()]
+            return
         settings = [(kernel, precision) for precision in PRECISIONS for kernel in KERNELS]
         todo = [setting for setting in settings if setting not in strip.rows]
         for i, (kernel, precision) in enumerate(todo):

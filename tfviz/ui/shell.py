@@ -43,7 +43,6 @@ def launch(app: gr.Blocks, settings: Settings, **options: Any) -> Any:
         max_file_size="1mb",
         enable_monitoring=False,
         show_error=False,
-        quiet=True,
         **options,
     )
 

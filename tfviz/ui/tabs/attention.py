@@ -74,22 +74,20 @@ def build(ctx: AppContext) -> None:
     """The canvas component; its matrices come through server functions, without the queue."""
     t = ctx.t
 
-    def head(request: dict) -> dict:
-        trace = ctx.workbench.find(str(request["trace"]))
-        place = _place(trace, request)
+    def head(request: Any) -> dict[str, Any]:
+        trace, place = _look_up(ctx, request)
         return {"gone": True} if trace is None or place is None else draw_head(trace, *place, t)
 
-    def row(request: dict) -> dict:
-        trace = ctx.workbench.find(str(request["trace"]))
-        place = _place(trace, request)
-        if trace is None or place is None:
+    def row(request: Any) -> dict[str, Any]:
+        trace, place = _look_up(ctx, request)
+        query = _whole(request, "query")
+        if trace is None or place is None or not 0 <= query < len(trace.stacks[place[0]].query_tokens):
             return {"gone": True}
-        query = max(0, min(int(request["query"]), len(trace.stacks[place[0]].query_tokens) - 1))
         return draw_row(trace, *place, query)
 
-    def overview(request: dict) -> dict:
-        trace = ctx.workbench.find(str(request["trace"]))
-        stack = None if trace is None else trace.stacks.get(str(request["kind"]))
+    def overview(request: Any) -> dict[str, Any]:
+        trace, _ = _look_up(ctx, request)
+        stack = None if trace is None else trace.stacks.get(str(request.get("kind")))
         return {"gone": True} if stack is None or stack.overview is None else _thumbs(stack.overview)
 
     view = attention_view([head, row, overview], view_labels(t.language))
@@ -97,13 +95,25 @@ def build(ctx: AppContext) -> None:
     ctx.attention_view = view
 
 
-def _place(trace: "Trace | None", request: dict) -> tuple[str, int, int] | None:
-    """(kind, layer, head) of a request, or None if the trace has no such place."""
-    stack = None if trace is None else trace.stacks.get(str(request["kind"]))
-    layer, head = int(request["layer"]), int(request["head"])
+def _look_up(ctx: AppContext, request: Any) -> "tuple[Trace | None, tuple[str, int, int] | None]":
+    """The trace of a request and the (kind, layer, head) it asks for; None for whatever there is none of.
+
+    Anybody can send a request, so nothing about its form is taken for granted.
+    """
+    if not isinstance(request, dict):
+        return None, None
+    trace = ctx.workbench.find(str(request.get("trace")))
+    stack = None if trace is None else trace.stacks.get(str(request.get("kind")))
+    layer, head = _whole(request, "layer"), _whole(request, "head")
     if stack is None or layer not in stack.layers or not 0 <= head < stack.n_heads:
-        return None
-    return stack.kind, layer, head
+        return trace, None
+    return trace, (stack.kind, layer, head)
+
+
+def _whole(request: Any, name: str) -> int:
+    """A whole number out of a request; -1 for anything else."""
+    value = request.get(name) if isinstance(request, dict) else None
+    return value if isinstance(value, int) else -1
 
 
 def _clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
