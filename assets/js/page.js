@@ -4,6 +4,7 @@
   const byId = id => document.getElementById(id);
   const language = location.pathname.replace(/\/+$/, '').endsWith('/zh') ? 'zh' : 'en';
   const NAMES = ['text', 'second', 'model', 'kernel', 'precision'];
+  const whenReady = act => document.readyState === 'loading' ? addEventListener('DOMContentLoaded', act) : act();
   const LONGEST_ADDRESS = 16000;
   let running = 0;
 
@@ -12,17 +13,21 @@
   const saved = () => { try { return localStorage.getItem('tfviz-mode') } catch { return null } };
   const wantsDark = () => (saved() ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark';
   const paint = dark => document.body.classList.toggle('dark', dark);
-  addEventListener('DOMContentLoaded', () => {
+  whenReady(() => {  // Gradio inserts this script when the document is already there
     if (new URLSearchParams(location.search).has('__theme')) return;
     paint(wantsDark());
-    setTimeout(() => paint(wantsDark()), 0);  // Gradio sets its own first guess while mounting
+    new MutationObserver(() => { if (document.body.classList.contains('dark') !== wantsDark()) paint(wantsDark()); })
+      .observe(document.body, { attributes: true, attributeFilter: ['class'] });  // Gradio sets the system's scheme while mounting
   });
+  addEventListener('keydown', event => {  // the open list scrolls, so Chromium would stop at it, and it is gone a moment later
+    if (event.key === 'Tab') byId('tv-model')?.querySelectorAll('ul').forEach(list => { list.tabIndex = -1; });
+  }, true);
 
   document.addEventListener('click', event => {
     if (event.target.closest?.('.tv-mode')) {
       const dark = !document.body.classList.contains('dark');
+      try { localStorage.setItem('tfviz-mode', dark ? 'dark' : 'light'); } catch { /* a private window forgets */ }
       paint(dark);
-      try { localStorage.setItem('tfviz-mode', dark ? 'dark' : 'light') } catch { /* a private window forgets */ }
     }
     const link = event.target.closest?.('.tv-header a[hreflang]');
     if (link) link.search = location.search;  // the other language opens with the same sentence and switches
@@ -51,12 +56,17 @@
     if (!text || new URLSearchParams(location.search).has('text')) return;
     const waiting = setInterval(() => { if (byId('attention-view')?.querySelector('[data-painted]')) { clearInterval(waiting); type(text); } }, 200);
   }
-  addEventListener('DOMContentLoaded', typeWhatWaits);
+  whenReady(typeWhatWaits);
 
   const mark = () => byId('attention-view')?.querySelector('.tv-attention')?.setAttribute('data-busy', String(running > 0));
 
   window.tfviz = {
-    traceStarts(inputs) { running = 1; mark(); remember(inputs); },
+    traceStarts(inputs) {
+      for (const group of ['tv-kernel', 'tv-precision'])  // one name a group, so that arrow keys move in it
+        byId(group).querySelectorAll('input').forEach(one => { one.name = group; });
+      byId('tv-fold').setAttribute('aria-expanded', String(byId('tv-side').classList.contains('tv-open')));
+      running = 1; mark(); remember(inputs);
+    },
     chip(event) { type(event.target.closest('button').textContent.trim()); },  // an example types its sentence
     traceEnds() { running = 0; mark(); },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },

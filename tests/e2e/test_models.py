@@ -93,7 +93,9 @@ def test_a_text_longer_than_the_model_reads_is_cut_in_the_open(visit: Visit) -> 
     visitor = visit(MINILM)
     with visitor.new_trace():
         visitor.sentence.fill("word " * 600)
-    expect(visitor.note).to_have_text(re.compile(r"^This text is 602 tokens; MiniLM L6 is shown 512 of them\."))
+    expect(visitor.note).to_have_text(
+        re.compile(r"^This text is 602 tokens; MiniLM L6 is shown 512 of them, the limit here\.")
+    )
     expect(visitor.map).to_have_accessible_name(re.compile("512 queries by 512 keys"))
     expect(visitor.tokens()).to_have_count(512)
     expect(visitor.tokens().last).to_have_text("[SEP]")

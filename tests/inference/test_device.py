@@ -213,3 +213,28 @@ def test_tensors_come_home_from_every_container() -> None:
     tensors = [home["list"][0], home["tuple"][0], home["pair"].left, home["record"].tensor]
     assert [type(tensor) for tensor in tensors] == [torch.Tensor] * 4
     assert (home["tuple"][1], home["pair"].right, home["record"].name) == (1, "b", "c")
+
+
+def test_two_measurements_do_not_give_way_to_each_other_but_both_do_to_a_person() -> None:
+    gate, asked = DeviceGate(), Event()
+    seen: list[bool] = []
+
+    def wait(patient: bool) -> Thread:
+        def stand() -> None:
+            with gate.turn(lambda ahead: asked.set(), patient=patient):
+                pass
+
+        thread = Thread(target=stand)
+        thread.start()
+        asked.wait(5)
+        asked.clear()
+        return thread
+
+    with gate.turn(patient=True) as turn:
+        threads = [wait(patient=True)]
+        seen.append(turn.contended())
+        threads.append(wait(patient=False))
+        seen.append(turn.contended())
+    for thread in threads:
+        thread.join(5)
+    assert seen == [False, True]

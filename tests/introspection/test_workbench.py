@@ -156,8 +156,8 @@ def test_a_measurement_gives_way_when_somebody_waits(
     bench: Workbench, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace_id, _ = bench.trace(ask())
-    monkeypatch.setattr(type(bench.gate), "waiting", property(lambda gate: 1))
-    assert bench.measure(trace_id, "flash", "fp32", repeats=50) is None
+    monkeypatch.setattr(type(bench.gate), "waiting_for_people", property(lambda gate: 1))
+    assert bench.measure(trace_id, "flash", "fp32", repeats=50, give_way=True) is None
 
 
 def test_a_trace_that_is_gone_is_not_measured(bench: Workbench) -> None:

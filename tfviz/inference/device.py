@@ -81,13 +81,14 @@ class Turn:
 
     def contended(self) -> bool:
         """Whether someone waits, so that a long measurement should end early."""
-        return self.gate.waiting > 0
+        return self.gate.waiting_for_people > 0
 
 
 class DeviceGate:
     """A queue in front of one device. Not re-entrant: who holds a turn must not ask for another."""
 
     def __init__(self) -> None:
+        self._patient: set[object] = set()  # tickets of measurements, which give way and for which nobody gives way
         self._changed = Condition()
         self._queue: deque[object] = deque()  # tickets in order of arrival; the first one is being served
 
@@ -96,13 +97,20 @@ class DeviceGate:
         """How many wait, not counting who is being served."""
         return max(0, len(self._queue) - 1)
 
+    @property
+    def waiting_for_people(self) -> int:
+        with self._changed:
+            return sum(ticket not in self._patient for ticket in list(self._queue)[1:])
+
     @contextmanager
-    def turn(self, on_position: Callable[[int], None] | None = None) -> Iterator[Turn]:
+    def turn(self, on_position: Callable[[int], None] | None = None, patient: bool = False) -> Iterator[Turn]:
         """Waits for the device and holds it. `on_position` hears how many are ahead, at first and at every change; 0
         means it is held. Whatever it raises gives up the place in the queue."""
         ticket = object()
         with self._changed:
             self._queue.append(ticket)
+            if patient:
+                self._patient.add(ticket)
         try:
             ahead = self._ahead(ticket)
             while True:
@@ -115,6 +123,7 @@ class DeviceGate:
         finally:
             with self._changed:
                 self._queue.remove(ticket)
+                self._patient.discard(ticket)
                 self._changed.notify_all()
 
     def _ahead(self, ticket: object) -> int:

@@ -72,7 +72,7 @@ def measure(
     rows = []
     for precision in precisions:
         for kernel in kernels:
-            result = bench.measure(trace_id, kernel, precision, repeats=repeats, stop=lambda: False)
+            result = bench.measure(trace_id, kernel, precision, repeats=repeats)
             assert result is not None, "the trace was made a moment ago"
             rows.append(
                 {"kernel": kernel, "precision": precision, "seconds": result.latency.median}

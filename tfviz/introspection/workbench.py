@@ -102,19 +102,21 @@ class Workbench:
         *,
         repeats: int = 5,
         progress: Progress | None = None,
-        stop: Callable[[], bool] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        give_way: bool = False,
     ) -> Measurement | None:
         """Times the traced prompt under other switches. None if the trace is gone, or if it was stopped too early.
 
-        `stop` ends it between two runs; without it, it ends when somebody else waits for the device.
+        `stop` ends it between two runs; with `give_way` so does a trace that waits for the device.
         """
         with self._lock:
             kept = self._kept.get(trace_id)
         if kept is None:
             return None
         self.resident.get(kept.trace.model, precision, progress)
-        with self.gate.turn() as turn:
-            return self._measured(kept, kernel, precision, repeats, stop or turn.contended)
+        with self.gate.turn(patient=True) as turn:
+            ends = (lambda: stop() or turn.contended()) if give_way else stop
+            return self._measured(kept, kernel, precision, repeats, ends)
 
     def _trace_now(self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None) -> _Kept:
         loaded = self.resident.get(request.model, request.precision)

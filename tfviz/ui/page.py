@@ -228,7 +228,7 @@ class Page:
         while done == strip and self._is_newest(request, strip.trace_id):  # again after giving way to another visitor
             if self.ctx.workbench.find(strip.trace_id) is None:
                 break
-            done = self._measured(strip, strip.current, give_way=True)
+            done = self._measured(request, strip, strip.current, give_way=True)
         if self._is_newest(request, strip.trace_id):
             yield [render(done, self.t), done, self._in_short(done)]
 
@@ -243,17 +243,19 @@ class Page:
             name = f"{kernel} · {PRECISIONS[precision]}"
             doing = self.t("speed.running", name=name, i=i + 1, n=len(todo))
             yield [render(strip, self.t, doing), gr.skip(), gr.skip()]
-            strip = self._measured(strip, (kernel, precision), give_way=False)
+            strip = self._measured(request, strip, (kernel, precision), give_way=False)
             if not self._is_newest(request, strip.trace_id):
                 return
             yield [render(strip, self.t), strip, self._in_short(strip)]
         if not todo:
             yield [gr.skip()] * 3
 
-    def _measured(self, strip: Strip, setting: Setting, give_way: bool) -> Strip:
-        stop = None if give_way else lambda: False
+    def _measured(self, request: gr.Request, strip: Strip, setting: Setting, give_way: bool) -> Strip:
+        def overtaken() -> bool:
+            return not self._is_newest(request, strip.trace_id)
+
         try:
-            row = self.ctx.workbench.measure(strip.trace_id, *setting, stop=stop)
+            row = self.ctx.workbench.measure(strip.trace_id, *setting, stop=overtaken, give_way=give_way)
         except TfvizError as error:
             return strip.with_reason(setting, self.t.error(error))
         return strip if row is None else strip.with_row(setting, row)
