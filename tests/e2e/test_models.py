@@ -85,7 +85,7 @@ def test_an_empty_text_shows_an_encoders_special_tokens_and_says_so(visit: Visit
         visitor.sentence.fill("")
     expect(visitor.tokens()).to_have_text(["[CLS]", "[SEP]"])
     expect(visitor.note).to_contain_text(
-        "The text is empty, so the model sees only its own special tokens: [CLS] [SEP]"
+        "There is no word in this text, so the model sees only its own special tokens: [CLS] [SEP]"
     )
 
 

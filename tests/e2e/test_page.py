@@ -292,7 +292,7 @@ def test_more_tokens_than_the_page_shows_are_cut_in_the_open(visit: Visit) -> No
     with visitor.new_trace():
         visitor.sentence.fill("word " * 1100)
     expect(visitor.note).to_have_text(
-        re.compile(r"^This text is 1,?10\d tokens; SmolLM2 135M Instruct is shown 1,?024 of them\. Left out from “")
+        re.compile(r"^This text is 1,10\d tokens; .* is shown 1,024 of them, the limit here\. Left out from “")
     )
     expect(visitor.map).to_have_accessible_name(re.compile("1,?024 queries by 1,?024 keys"))
     expect(visitor.tokens()).to_have_count(1024)
@@ -328,6 +328,32 @@ def test_a_link_restores_sentence_model_kernel_and_precision(visit: Visit) -> No
     expect(visitor.radio("naive")).to_be_checked()
     expect(visitor.radio("BF16")).to_be_checked()
     expect(visitor.measured().row("naive · BF16")).to_be_visible()
+    still_whole(visitor)
+
+
+def still_whole(visitor: Visitor) -> None:
+    """Once everything has been answered: nothing that was on the page has gone again."""
+    visitor.measured()
+    expect(visitor.page.locator(".tv-header")).to_be_visible()
+    expect(visitor.page.locator("#attention-view [data-empty]")).to_have_count(0)
+
+
+def test_a_text_too_long_for_an_address_survives_reloading(visit: Visit) -> None:
+    visitor, long = visit("/?model=minilm-l6"), "天气很好" * 500
+    with visitor.new_trace():
+        visitor.sentence.fill(long)
+    assert "text" not in parse_qs(urlsplit(visitor.page.url).query)
+    visitor.page.reload()
+    expect(visitor.sentence).to_have_value(long)
+
+
+def test_an_emptied_sentence_stays_empty_when_the_page_is_reloaded(visit: Visit) -> None:
+    visitor = visit()
+    visitor.sentence.fill("")
+    expect(visitor.error).to_be_visible()
+    visitor.page.reload()
+    expect(visitor.error).to_be_visible()
+    expect(visitor.sentence).to_have_value("")
 
 
 def test_nonsense_in_a_link_is_ignored(visit: Visit) -> None:
@@ -351,6 +377,7 @@ def test_the_address_follows_and_reloading_gives_the_same_page(visit: Visit) -> 
     expect(visitor.sentence).to_have_value("& so = it + goes %20")
     expect(visitor.radio("naive")).to_be_checked()
     assert words(visitor.tokens()).startswith("& so")
+    still_whole(visitor)
 
 
 def test_the_other_language_opens_with_the_same_state(visit: Visit) -> None:
