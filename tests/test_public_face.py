@@ -55,6 +55,7 @@ def test_a_trace_has_tokens_ids_attention_and_cost(name: str, checkpoint: Checkp
     assert weights.dtype == np.float32 and weights.shape[1:] == (4, n, n)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     assert trace.cost.seconds > 0 and trace.cost.device == "cpu"
+    assert trace.cost.peak_bytes is not None and trace.cost.peak_bytes > 4 * n * n  # at least one head's weights
 
 
 def test_a_pair_is_source_and_target_of_an_encoder_decoder(checkpoint: Checkpoint) -> None:

@@ -27,7 +27,8 @@ def trace(
     int8. `layers` keeps only those (None: all); `overview` adds 24 x 24 thumbnails of every head. An error is a
     `ValueError` that says in one sentence what is wrong and what is allowed.
     """
-    return default_workbench().trace(_request(text, model, kernel, precision), layers=layers, overview=overview)[1]
+    request = _request(text, model, kernel, precision)
+    return default_workbench().trace(request, layers=layers, overview=overview, memory=True)[1]
 
 
 def models() -> pd.DataFrame:

@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -80,11 +80,15 @@ class Workbench:
         limit: int | None = None,
         progress: Progress | None = None,
         waiting: Callable[[int], None] | None = None,
+        memory: bool = False,
     ) -> tuple[str, Trace]:
-        """(id, trace). The id finds the trace again with `find` until newer ones need its room."""
+        """(id, trace). The id finds the trace again with `find` until newer ones need its room.
+
+        `memory` counts the call's peak of allocated bytes as well, which takes it about a tenth longer.
+        """
         self.resident.get(request.model, request.precision, progress)
         with self.gate.turn(waiting):
-            kept = self._traced(request, layers, overview, limit)
+            kept = self._traced(request, layers, overview, limit, memory)
         return self._keep(kept), kept.trace
 
     def find(self, trace_id: str) -> Trace | None:
@@ -118,11 +122,21 @@ class Workbench:
             ends = (lambda: stop() or turn.contended()) if give_way else stop
             return self._measured(kept, kernel, precision, repeats, ends)
 
-    def _trace_now(self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None) -> _Kept:
+    def _trace_now(
+        self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None, memory: bool
+    ) -> _Kept:
         loaded = self.resident.get(request.model, request.precision)
         prompt = loaded.prompt(request.first, request.second, limit)
-        trace = capture(loaded, prompt, request.text, kernel=request.kernel, layers=layers, overview=overview)
-        return _Kept(trace, prompt)
+        done: list[Trace] = []
+
+        def run() -> None:
+            done.append(capture(loaded, prompt, request.text, kernel=request.kernel, layers=layers, overview=overview))
+
+        if memory:
+            peak = peak_extra_bytes(run, loaded.device)
+            return _Kept(replace(done[0], cost=replace(done[0].cost, peak_bytes=peak)), prompt)
+        run()
+        return _Kept(done[0], prompt)
 
     def _measure_now(
         self, kept: _Kept, kernel: str, precision: str, repeats: int, stop: Callable[[], bool]
