@@ -199,7 +199,8 @@ class Page:
             if step.error is not None:
                 self.asked.pop(session, None)
                 self._set_newest(request, strip.trace_id)  # which is what still stands on the page
-                yield [self._error(step.error), *nothing[1:]]
+                sentence = escape(self._sentence(step.error))
+                yield [f'<p class="tv-note tv-error" role="alert">{sentence}</p>', *nothing[1:]]
             elif not step.done:
                 yield [_progress(step), *nothing[1:]]
             else:
@@ -220,10 +221,9 @@ class Page:
 
     def measure_current(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
         """Times the setting on screen, unless it was timed before."""
-        if not strip.trace_id or strip.current in strip.rows or not self._is_newest(request, strip.trace_id):
-            yield [gr.skip()] * 3
-            return
         yield [gr.skip()] * 3
+        if not strip.trace_id or strip.current in strip.rows or strip.current in strip.reasons:
+            return
         done = strip
         while done == strip and self._is_newest(request, strip.trace_id):  # again after giving way to another visitor
             if self.ctx.workbench.find(strip.trace_id) is None:
@@ -256,8 +256,8 @@ class Page:
 
         try:
             row = self.ctx.workbench.measure(strip.trace_id, *setting, stop=overtaken, give_way=give_way)
-        except TfvizError as error:
-            return strip.with_reason(setting, self.t.error(error))
+        except Exception as error:  # one setting's failure is said in its row, and the others go on
+            return strip.with_reason(setting, self._sentence(error))
         return strip if row is None else strip.with_row(setting, row)
 
     # -- small parts ------------------------------------------------------------------------------------------------
@@ -271,15 +271,13 @@ class Page:
     def _is_newest(self, request: gr.Request, run: str) -> bool:
         return self.newest.get(str(request.session_hash)) == run
 
-    def _error(self, error: Exception) -> str:
+    def _sentence(self, error: Exception) -> str:
         """A caller's mistake as its sentence; anything else as an apology with the id under which it was logged."""
         if isinstance(error, TfvizError):
-            sentence = self.t.error(error)
-        else:
-            number = secrets.token_hex(4)
-            logger.error("error %s", number, exc_info=error)
-            sentence = self.t("page.sorry", id=number)
-        return f'<p class="tv-note tv-error" role="alert">{escape(sentence)}</p>'
+            return self.t.error(error)
+        number = secrets.token_hex(4)
+        logger.error("error %s", number, exc_info=error)
+        return self.t("page.sorry", id=number)
 
     def _notices(self, trace: "Trace") -> str:
         t, notes = self.t, []
@@ -301,17 +299,15 @@ class Page:
         return f"{strip.model} · {kernel} · {PRECISIONS[precision]}{took}"
 
     def _second(self, trace: "Trace") -> Any:
-        label = {"encoder": "page.second", "encoder-decoder": "page.target"}.get(trace.family, "page.second")
-        return gr.update(visible=trace.family != "decoder", label=self.t(label))
+        label = self.t("page.target" if trace.family == "encoder-decoder" else "page.second")
+        return gr.update(visible=trace.family != "decoder", label=label)
 
 
 def _progress(step: Step) -> str:
-    bar = (
-        ""
-        if step.part is None
-        else f'<progress max="1" value="{step.part:.4f}" aria-label="{escape(step.doing)}"></progress>'
-    )  # noqa: E501
-    return f'<div class="tv-note" role="status">{escape(step.doing)}{bar}</div>'
+    doing, bar = escape(step.doing), ""
+    if step.part is not None:
+        bar = f'<progress max="1" value="{step.part:.4f}" aria-label="{doing}"></progress>'
+    return f'<div class="tv-note" role="status">{doing}{bar}</div>'
 
 
 def _device(t: Translator) -> str:
