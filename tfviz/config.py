@@ -1,14 +1,209 @@
-"""Settings of a running tfviz, read once from TFVIZ_* environment variables. README lists them."""
+"""What is chosen before anything runs: the shape of a Transformer of ours (`TransformerConfig`, `PRESETS`), and the
+settings of a running tfviz, read once from TFVIZ_* environment variables (README lists them).
+"""
 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from tfviz.errors import TfvizError
 
 MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How RoPE is stretched beyond the length it was trained on, `original` positions, by `factor`.
+
+    `linear`: positions are divided (arXiv 2306.15595); `ntk`: the base grows, so that fast dimensions stay and slow
+    ones are stretched; `yarn`: each dimension by its wavelength, and scores sharpened a little (arXiv 2309.00071).
+    """
+
+    kind: str  # a key of tfviz.model.positions.rope.SCALINGS
+    factor: float
+    original: int = 2048
+    fast: float = 32.0  # yarn: dimensions that turn at least so often within `original` stay as they are
+    slow: float = 1.0  # yarn: dimensions that turn at most so often are stretched in full
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of one Transformer, refused with name, value and what is allowed if it makes no sense.
+
+    Without decoder layers it is an encoder (BERT), without encoder layers a decoder (GPT). The defaults are the base
+    model of the paper, arXiv 1706.03762, table 3, apart from the vocabulary.
+    """
+
+    vocab_size: int  # of the source; of the target too unless that is given
+    target_vocab_size: int | None = None
+    d_model: int = 512
+    d_ff: int = 2048
+    n_heads: int = 8
+    n_kv_heads: int | None = None  # None: as many as query heads; fewer: grouped-query attention; 1: multi-query
+    head_dim: int | None = None  # None: d_model / n_heads
+    n_encoder_layers: int = 6
+    n_decoder_layers: int = 6
+    max_seq_len: int = 512
+    dropout: float = 0.1
+    positions: str = "sinusoidal"  # sinusoidal | learned | rope | alibi | none
+    norm: str = "layer_norm"  # layer_norm | rms_norm
+    norm_eps: float = 1e-5
+    placement: str = "post"  # post (the paper) | pre
+    feed_forward: str = "relu"  # relu | gelu | gelu_tanh | swiglu
+    attention_bias: bool = False
+    feed_forward_bias: bool = True
+    tie_embeddings: bool = True  # one matrix for encoder, decoder and output, as far as vocabularies are shared
+    scale_embedding: bool = True  # times sqrt(d_model)
+    embedding_norm: bool = False  # a norm after embedding and positions (BERT)
+    window: int | None = None  # self attention sees this many tokens (itself counted) on each side it may look to
+    rope_base: float = 10000.0
+    rope_dims: int | None = None  # dimensions of a head that are rotated; None: all
+    rope_pairs: Literal["halves", "interleaved"] = "halves"
+    rope_scaling: RopeScaling | None = None
+    pad_id: int | None = 0  # None: nothing is padding
+    start_id: int = 1
+    end_id: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "d_model", "d_ff", "n_heads", "max_seq_len"):
+            _need(self, name, getattr(self, name) >= 1, "a whole number, 1 or more")
+        for name in ("target_vocab_size", "n_kv_heads", "head_dim", "window"):
+            value = getattr(self, name)
+            _need(self, name, value is None or value >= 1, "a whole number, 1 or more, or None")
+        for name in ("n_encoder_layers", "n_decoder_layers"):
+            _need(self, name, getattr(self, name) >= 0, "a whole number, 0 or more")
+        _need(self, "n_decoder_layers", self.n_encoder_layers + self.n_decoder_layers > 0, "at least one layer in all")
+        _need(self, "dropout", 0 <= self.dropout < 1, "0 or more and less than 1")
+        _need(self, "norm_eps", self.norm_eps > 0, "more than 0")
+        _need(self, "placement", self.placement in {"pre", "post"}, "pre or post")
+        if self.head_dim is None:
+            _need(self, "n_heads", self.d_model % self.n_heads == 0, f"a divisor of d_model = {self.d_model}")
+        shared = self.n_heads % self.kv_heads == 0
+        _need(self, "n_kv_heads", shared, f"a divisor of n_heads = {self.n_heads}")
+        if self.positions == "rope":
+            self._check_rope()
+        size = min(self.vocab_size, self.target_vocabulary)
+        for name in ("pad_id", "start_id", "end_id"):
+            value = getattr(self, name)
+            holds = (name == "pad_id" and value is None) or 0 <= value < size
+            _need(self, name, holds, f"an id of the vocabulary, 0 to {size - 1}")
+        _need(self, "pad_id", self.pad_id not in {self.start_id, self.end_id}, "neither start_id nor end_id")
+
+    def _check_rope(self) -> None:
+        _need(self, "rope_base", self.rope_base > 1, "more than 1")
+        _need(self, "rope_pairs", self.rope_pairs in {"halves", "interleaved"}, "halves or interleaved")
+        if self.rope_dims is None:
+            _need(self, "head_dim", self.width % 2 == 0, "an even number: RoPE rotates pairs of dimensions")
+        else:
+            fits = 2 <= self.rope_dims <= self.width and self.rope_dims % 2 == 0
+            _need(self, "rope_dims", fits, f"an even number from 2 to head_dim = {self.width}")
+        scaling = self.rope_scaling
+        if scaling is not None:
+            _need(self, "rope_scaling", scaling.factor >= 1 and scaling.original >= 1, "a factor of 1 or more")
+
+    @property
+    def family(self) -> str:
+        """encoder-decoder | encoder | decoder."""
+        if self.n_encoder_layers and self.n_decoder_layers:
+            return "encoder-decoder"
+        return "encoder" if self.n_encoder_layers else "decoder"
+
+    @property
+    def target_vocabulary(self) -> int:
+        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def width(self) -> int:
+        """Dimensions of one head."""
+        return self.d_model // self.n_heads if self.head_dim is None else self.head_dim
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold, and `from_dict` reads again."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TransformerConfig":
+        """`TfvizError` for a field that does not exist."""
+        known = {field.name for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise TfvizError("error.config_field", name=name, allowed=", ".join(sorted(known)))
+        scaling = values.get("rope_scaling")
+        return cls(**{**values, "rope_scaling": RopeScaling(**scaling) if isinstance(scaling, Mapping) else scaling})
+
+
+def _need(config: TransformerConfig, name: str, holds: bool, allowed: str) -> None:
+    if not holds:
+        raise TfvizError("error.config", name=name, value=getattr(config, name), allowed=allowed)
+
+
+_PAPER_BASE = TransformerConfig(vocab_size=37_000)
+
+PRESETS: dict[str, TransformerConfig] = {
+    "paper-base": _PAPER_BASE,
+    "paper-big": replace(_PAPER_BASE, d_model=1024, d_ff=4096, n_heads=16, dropout=0.3),
+    "bert-base": TransformerConfig(
+        vocab_size=30_522,
+        d_model=768,
+        d_ff=3072,
+        n_heads=12,
+        n_encoder_layers=12,
+        n_decoder_layers=0,
+        positions="learned",
+        feed_forward="gelu",
+        norm_eps=1e-12,
+        attention_bias=True,
+        scale_embedding=False,
+        embedding_norm=True,
+        start_id=101,
+        end_id=102,
+    ),
+    "gpt2-small": TransformerConfig(
+        vocab_size=50_257,
+        d_model=768,
+        d_ff=3072,
+        n_heads=12,
+        n_encoder_layers=0,
+        n_decoder_layers=12,
+        max_seq_len=1024,
+        positions="learned",
+        placement="pre",
+        feed_forward="gelu_tanh",
+        attention_bias=True,
+        scale_embedding=False,
+        pad_id=None,
+        start_id=50_256,
+        end_id=50_256,
+    ),
+    "llama-tiny": TransformerConfig(
+        vocab_size=32_000,
+        d_model=256,
+        d_ff=688,
+        n_heads=8,
+        n_kv_heads=4,
+        n_encoder_layers=0,
+        n_decoder_layers=4,
+        max_seq_len=2048,
+        dropout=0.0,
+        positions="rope",
+        norm="rms_norm",
+        placement="pre",
+        feed_forward="swiglu",
+        feed_forward_bias=False,
+        tie_embeddings=False,
+        scale_embedding=False,
+    ),
+    "dates": TransformerConfig(
+        vocab_size=256, d_model=128, d_ff=512, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, max_seq_len=64
+    ),
+}
 
 
 def _default_cache(env: Mapping[str, str]) -> Path:

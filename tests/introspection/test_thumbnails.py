@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfviz.inference.attention_call import AttentionRecord
+from tfviz.model.attention_call import AttentionRecord
 from tfviz.introspection import thumbnails as module
 from tfviz.introspection.thumbnails import SIDE, encode_weights, thumbnails
 from tfviz.model.attention import ScoreRule, attention_scores, attention_weights

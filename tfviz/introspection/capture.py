@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.errors import UnsupportedHere
-from tfviz.inference.attention_call import AttentionCall, AttentionRecord
 from tfviz.introspection.thumbnails import thumbnails
 from tfviz.introspection.trace import AttentionStack, Cost, LayerAttention, Trace
+from tfviz.model.attention_call import AttentionCall, AttentionRecord
 from tfviz.sources.base import LoadedModel, Prompt
 
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from tfviz.inference.attention_call import AttentionRecord
 from tfviz.model.attention import ScoreRule, attention_weights
+from tfviz.model.attention_call import AttentionRecord
 from tfviz.model.masks import make_causal_mask
 
 SIDE = 24  # most rows and columns of a thumbnail

@@ -13,11 +13,11 @@ from functools import cache
 import torch
 
 from tfviz.config import Settings
-from tfviz.inference.attention_call import AttentionCall
 from tfviz.inference.device import DeviceGate, on_device
 from tfviz.inference.measure import Difference, Latency, difference, latency, peak_extra_bytes
 from tfviz.introspection.capture import capture
 from tfviz.introspection.trace import Trace
+from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.resident import Progress, Resident
 

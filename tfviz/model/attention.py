@@ -23,7 +23,7 @@ Key = Float[Tensor, "batch kv_head key dim"]
 Value = Float[Tensor, "batch kv_head key value_dim"]
 Output = Float[Tensor, "batch head query value_dim"]
 Weights = Float[Tensor, "batch head query key"]
-Mask = Bool[Tensor, "#batch #head query key"]  # True = blocked
+Mask = Bool[Tensor, "#batch #head #query key"]  # True = blocked
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def attention_scores(query: Query, key: Key, mask: Mask | None = None, rule: Sco
     if rule.softcap is not None:
         scores = rule.softcap * torch.tanh(scores / rule.softcap)
     if rule.bias is not None:
-        scores = scores + rule.bias
+        scores = scores + rule.bias.to(scores.dtype)
     if rule.causal:
         scores.masked_fill_(make_causal_mask(*scores.shape[-2:], device=scores.device), float("-inf"))
     return scores if mask is None else scores.masked_fill_(mask, float("-inf"))

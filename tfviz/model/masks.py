@@ -12,6 +12,23 @@ def make_pad_mask(token_ids: Int[Tensor, "batch key"], pad_id: int) -> Bool[Tens
     return (token_ids == pad_id)[:, None, None, :]
 
 
+def find_padding(token_ids: Int[Tensor, "batch pos"], pad_id: int | None) -> Bool[Tensor, "batch pos"] | None:
+    """Which positions are padding; None if none is, so that a batch without padding pays for no mask."""
+    if pad_id is None:
+        return None
+    padding = token_ids == pad_id
+    return padding if bool(padding.any()) else None
+
+
+def count_positions(
+    padding: Bool[Tensor, "batch pos"] | None, length: int, device: torch.device
+) -> Int[Tensor, "#batch pos"]:
+    """Each token's place among the tokens of its row that are no padding, so that left padding shifts nothing."""
+    if padding is None:
+        return torch.arange(length, device=device)[None]
+    return ((~padding).cumsum(dim=1) - 1).clamp(min=0)
+
+
 def make_causal_mask(
     n_query: int, n_key: int | None = None, *, device: torch.device | None = None
 ) -> Bool[Tensor, "query key"]:
@@ -25,3 +42,30 @@ def make_causal_mask(
         raise ValueError(f"a causal mask needs at least as many keys as queries; got n_query={n_query}, n_key={n_key}")
     query = torch.arange(n_key - n_query, n_key, device=device)
     return torch.arange(n_key, device=device) > query[:, None]
+
+
+def make_window_mask(
+    n_query: int, n_key: int | None = None, *, window: int, device: torch.device | None = None
+) -> Bool[Tensor, "query key"]:
+    """Blocks every key that is `window` or more positions away from its query, on either side (Mistral, Longformer).
+
+    Aligned bottom right like the causal mask, which is what turns "either side" into "behind". `ValueError` for a
+    window below 1 or more queries than keys.
+    """
+    n_key = n_query if n_key is None else n_key
+    if n_key < n_query or window < 1:
+        raise ValueError(
+            f"a window mask needs window >= 1 and at least as many keys as queries; "
+            f"got window={window}, n_query={n_query}, n_key={n_key}"
+        )
+    query = torch.arange(n_key - n_query, n_key, device=device)
+    return (torch.arange(n_key, device=device) - query[:, None]).abs() >= window
+
+
+def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
+    """Blocked by any of them; None stands for a mask that blocks nothing."""
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else combined | mask
+    return combined

@@ -11,8 +11,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from tfviz.errors import UnsupportedHere
-from tfviz.inference.attention_call import AttentionRecord, current_call
 from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
+from tfviz.model.attention_call import AttentionRecord, current_call
 
 NAME = "tfviz"
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.errors import BadText
-from tfviz.inference.attention_call import AttentionCall, attention_call
+from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.tokens import Encoded, Token, describe, encode
 
 MAX_TARGET = 64  # tokens that an encoder-decoder writes itself when no target sentence was typed

@@ -1,5 +1,7 @@
 """What travels with one forward call: which attention kernel, and who watches. Never stored on a model.
 
+Models of ours and transformers' models (through the bridge of tfviz.sources) both read it.
+
 A resident model serves many visitors; each call carries its own switches in a context variable, which every thread has
 for itself, so two visitors with different switches never see each other's.
 """
@@ -33,6 +35,7 @@ class AttentionCall:
 
     kernel: str = "flash"
     watch: Callable[[AttentionRecord], None] | None = None
+    tap: Callable[[nn.Module, str, Tensor], None] | None = None  # sees what our modules `report`
     turned: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -60,3 +63,10 @@ def attention_call(call: AttentionCall) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def report(module: nn.Module, name: str, value: Tensor) -> None:
+    """Shows `value` to whoever taps this call, as `name` of `module`; nothing is kept otherwise."""
+    call = _current.get()
+    if call is not None and call.tap is not None:
+        call.tap(module, name, value)

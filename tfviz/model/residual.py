@@ -1,0 +1,40 @@
+"""Where the norm stands beside the residual connection.
+
+    post:  x = norm(x + sublayer(x))     the paper, 2017; deep stacks need a careful warm-up
+    pre:   x = x + sublayer(norm(x))     GPT-2, LLaMA; the residual stream is never normalised, gradients pass freely
+
+https://arxiv.org/abs/2002.04745 compares the two.
+"""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tfviz.config import TransformerConfig
+from tfviz.model.norm import NORMS
+from tfviz.registry import choose
+
+Stream = Float[Tensor, "batch pos d_model"]
+
+
+class PostNorm(nn.Module):
+    """The paper's Add & Norm."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm = choose(NORMS, config.norm, "norm")(config.d_model, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class PreNorm(PostNorm):
+    """The norm on the branch; the stack ends with one more norm."""
+
+    def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
+        return x + self.dropout(sublayer(self.norm(x)))
+
+
+PLACEMENTS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
