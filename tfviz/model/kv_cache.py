@@ -102,9 +102,13 @@ class KVCache:
         self.length += n_new
         return self.padding
 
+    @property
+    def _caches(self) -> list[AttentionCache | MemoryCache]:
+        return [*self.self_attention, *self.cross_attention]
+
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps these rows of the batch, in this order; a row may be kept twice (beams that share a beginning)."""
-        for cache in (*self.self_attention, *self.cross_attention):
+        for cache in self._caches:
             cache.reorder(rows)
         if self.padding is not None:
             self.padding = self.padding[rows]
@@ -112,4 +116,4 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of keys and values in use, self and cross together."""
-        return sum(cache.nbytes for cache in (*self.self_attention, *self.cross_attention))
+        return sum(cache.nbytes for cache in self._caches)

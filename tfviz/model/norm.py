@@ -4,8 +4,8 @@
     RMSNorm(x)   = gain * x / sqrt(mean(x^2) + eps)                       https://arxiv.org/abs/1910.07467
 
 The variance is over d_model without Bessel's correction, and eps stands under the root (often written sigma + eps,
-which is another number). Each is here twice: as its formula, and as a module over torch's fused operator, which is the same
-number in one pass over memory.
+which is another number). Each is here twice: as its formula, and as a module over torch's fused operator, which is the
+same number in one pass over memory.
 """
 
 import torch

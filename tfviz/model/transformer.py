@@ -1,4 +1,4 @@
-"""The whole Transformer: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, and its encoder-only and decoder-only kin.
+"""The whole Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762), and its kin of one stack only.
 
 encoder-decoder   P(target | source)        the paper, T5
 encoder           logits at every position  BERT
