@@ -130,6 +130,36 @@ class Cost:
     weight_bytes: int
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """One whole answer that beam search kept."""
+
+    text: str
+    log_prob: float  # natural logarithm, summed over its tokens, the end token included if it has one
+    finished: bool  # it ends with the end token
+    greedy: bool  # it is what always taking the most probable token gives
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the decoder of an encoder-decoder predicts at each of its positions, by the logits of the traced pass.
+
+    `tokens[i]` follows the decoder's position i: the target shifted by one, and at last the end token.
+    """
+
+    text: str  # the whole of it, special tokens left out
+    tokens: tuple[Token, ...]
+    probs: Float[Array, " step"]  # P(tokens[i] | source, target up to i)
+    alternatives: tuple[tuple[tuple[str, float], ...], ...]  # per step the most probable tokens: (label, probability)
+    written: bool  # by the model itself, greedily; False: a person typed it
+    candidates: tuple[Candidate, ...] = ()  # best first; empty where no beam search was made
+
+    @property
+    def confidence(self) -> float:
+        """P(the whole answer | source): the product of `probs`."""
+        return float(np.prod(self.probs, dtype=np.float64))
+
+
 class AttentionArrays(Mapping[str, Array]):
     """`trace.attention`: kind -> float32 [layer, head, query, key], computed when first asked for."""
 
@@ -167,6 +197,7 @@ class Trace:
     n_tokens_typed: int  # before the cut to the model's limit
     cut_from: str  # how the part that was cut begins; empty if none was
     cost: Cost
+    answer: Answer | None = None  # of an encoder-decoder
 
     @property
     def tokens(self) -> list[str]:

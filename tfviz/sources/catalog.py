@@ -1,4 +1,6 @@
-"""The models offered by name: two that come as wheels and so always work, and well-known ones of every family."""
+"""The models offered by name: two that come as wheels and our own, which always work, and well-known ones of every
+family.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +23,13 @@ class CatalogEntry:
     license: str
     repo: str | None
     wheel: WheelSpec | None = None
+    checkpoint: str | None = None  # a Transformer of ours that ships: its folder in assets/models
+    preset: str | None = None  # a Transformer of ours with random weights: its name in PRESETS
+
+    @property
+    def ours(self) -> bool:
+        """Built by tfviz.model; nothing has to be found or fetched."""
+        return self.checkpoint is not None or self.preset is not None
 
 
 _SMOLLM2_WHEEL = WheelSpec(
@@ -89,6 +98,28 @@ _ENTRIES = (
         license="apache-2.0",
         repo="sentence-transformers/all-MiniLM-L6-v2",
         wheel=_MINILM_WHEEL,
+    ),
+    CatalogEntry(
+        id="dates",
+        label="Dates (our Transformer)",
+        family="encoder-decoder",
+        parameters=0,
+        n_layers=2,
+        n_heads=4,
+        license="apache-2.0",
+        repo=None,
+        checkpoint="dates",
+    ),
+    CatalogEntry(
+        id="paper-base",
+        label="Paper base, random weights (our Transformer)",
+        family="encoder-decoder",
+        parameters=63_045_632,
+        n_layers=6,
+        n_heads=8,
+        license="apache-2.0",
+        repo=None,
+        preset="paper-base",
     ),
     _hub("gpt2", "GPT-2", "decoder", 124_439_808, 12, 12, "mit", "openai-community/gpt2"),
     _hub("distilgpt2", "DistilGPT-2", "decoder", 81_912_576, 6, 12, "apache-2.0", "distilbert/distilgpt2"),
