@@ -144,7 +144,7 @@ def _need(config: TransformerConfig, name: str, holds: bool, allowed: str) -> No
         raise TfvizError("error.config", name=name, value=getattr(config, name), allowed=allowed)
 
 
-_PAPER_BASE = TransformerConfig(vocab_size=37_000)
+_PAPER_BASE = TransformerConfig(vocab_size=37_000, max_seq_len=5000)  # sinusoids have no last position
 
 PRESETS: dict[str, TransformerConfig] = {
     "paper-base": _PAPER_BASE,

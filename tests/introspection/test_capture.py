@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from tests.checkpoints import ARCHITECTURES, LLAMA_LIKE, byte_level_tokenizer, sentence_piece_like_tokenizer
 from tests.conftest import Checkpoint, Loaded
 from tfviz.errors import TfvizError, UnknownChoice, UnsupportedHere
-from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call, current_call
 from tfviz.introspection.capture import _Watcher, capture
 from tfviz.introspection.trace import Trace
 from tfviz.messages import LANGUAGES
 from tfviz.model.attention import ATTENTION_KERNELS, ScoreRule, attention_weights
+from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call, current_call
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.huggingface import load_folder
 

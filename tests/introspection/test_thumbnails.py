@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tfviz.model.attention_call import AttentionRecord
 from tfviz.introspection import thumbnails as module
 from tfviz.introspection.thumbnails import SIDE, encode_weights, thumbnails
 from tfviz.model.attention import ScoreRule, attention_scores, attention_weights
+from tfviz.model.attention_call import AttentionRecord
 
 
 def record(n_query: int, n_key: int, kind: str, heads: int = 4, kv_heads: int = 2) -> AttentionRecord:

@@ -16,8 +16,8 @@ from tests.checkpoints import ARCHITECTURES, LLAMA_LIKE, byte_level_tokenizer
 from tests.conftest import Checkpoint, Loaded
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable, TfvizError
-from tfviz.model.attention_call import AttentionCall
 from tfviz.messages import LANGUAGES
+from tfviz.model.attention_call import AttentionCall
 from tfviz.sources import huggingface
 from tfviz.sources.huggingface import token_limit
 from tfviz.sources.locate import locate

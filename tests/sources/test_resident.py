@@ -13,8 +13,8 @@ from tests.checkpoints import save
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
 from tfviz.errors import UnknownChoice, UnsupportedHere
-from tfviz.model.attention_call import AttentionCall
 from tfviz.inference.precision import PRECISIONS
+from tfviz.model.attention_call import AttentionCall
 from tfviz.sources import huggingface
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.resident import Resident

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.errors import UnsupportedHere
+from tfviz.introspection.answer import answer_of
 from tfviz.introspection.thumbnails import thumbnails
 from tfviz.introspection.trace import AttentionStack, Cost, LayerAttention, Trace
 from tfviz.model.attention_call import AttentionCall, AttentionRecord
@@ -91,7 +92,7 @@ def capture(
     watcher = _Watcher(loaded.encoder_modules(), "self", layers, overview)
     start = time.perf_counter()
     try:
-        loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
+        output = loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
     except AttributeError as error:
         if watcher.counts:
             raise
@@ -136,6 +137,7 @@ def capture(
         n_tokens_typed=prompt.source.total,
         cut_from=prompt.source.cut_from,
         cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
+        answer=answer_of(loaded, prompt, output),
     )
 
 

@@ -15,6 +15,7 @@ import torch
 from tfviz.config import Settings
 from tfviz.inference.device import DeviceGate, on_device
 from tfviz.inference.measure import Difference, Latency, difference, latency, peak_extra_bytes
+from tfviz.introspection.answer import candidates_of
 from tfviz.introspection.capture import capture
 from tfviz.introspection.trace import Trace
 from tfviz.model.attention_call import AttentionCall
@@ -132,11 +133,13 @@ class Workbench:
         def run() -> None:
             done.append(capture(loaded, prompt, request.text, kernel=request.kernel, layers=layers, overview=overview))
 
-        if memory:
-            peak = peak_extra_bytes(run, loaded.device)
-            return _Kept(replace(done[0], cost=replace(done[0].cost, peak_bytes=peak)), prompt)
-        run()
-        return _Kept(done[0], prompt)
+        peak = peak_extra_bytes(run, loaded.device) if memory else None
+        if not memory:
+            run()
+        trace = done[0]
+        if trace.answer is not None:
+            trace = replace(trace, answer=replace(trace.answer, candidates=candidates_of(loaded, prompt)))
+        return _Kept(replace(trace, cost=replace(trace.cost, peak_bytes=peak)), prompt)
 
     def _measure_now(
         self, kept: _Kept, kernel: str, precision: str, repeats: int, stop: Callable[[], bool]

@@ -1,9 +1,11 @@
 """A model that is loaded and ready: weights on a device, its tokenizer, and what a caller needs to know of both.
 
-Nothing in it changes after it is made. What differs between two calls travels with the call.
+Nothing in it changes after it is made. What differs between two calls travels with the call. Where a model comes from
+decides the subclass: transformers (huggingface.py) or tfviz.model (scratch.py).
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,8 +35,17 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """`model` is a transformers module in inference mode whose attention goes through the bridge."""
+class Hypothesis:
+    """One whole answer of a beam search."""
+
+    ids: tuple[int, ...]  # without the start token, with the end token if it got that far
+    log_prob: float  # natural logarithm, summed over `ids`
+    finished: bool
+
+
+@dataclass(frozen=True)
+class LoadedModel(ABC):
+    """`model` is a module in inference mode whose attention follows the call (tfviz.model.attention_call)."""
 
     id: str
     label: str
@@ -48,6 +59,7 @@ class LoadedModel:
     has_logits: bool  # whether an output head came with the weights
     n_parameters: int
     weight_bytes: int  # counted from the tensors
+    random: bool = False  # nobody trained it: there for shapes, speed and memory
     tokenizer_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def prompt(self, first: str, second: str | None = None, limit: int | None = None) -> Prompt:
@@ -64,69 +76,74 @@ class LoadedModel:
             source = encode(self.tokenizer, first, pair, limit)
         if not source.tokens:
             raise BadText("error.no_tokens", model=self.label)
-        embedding: Any = self.model.get_input_embeddings()  # type: ignore[operator]
-        if max(source.ids) >= embedding.num_embeddings:
-            raise BadText("error.vocabulary", model=self.label, n=embedding.num_embeddings, id=max(source.ids))
+        if max(source.ids) >= self.n_embeddings:
+            raise BadText("error.vocabulary", model=self.label, n=self.n_embeddings, id=max(source.ids))
         ids = torch.tensor([source.ids], device=self.device)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if source.segments is not None and self.family == "encoder":
             inputs["token_type_ids"] = torch.tensor([source.segments], device=self.device)
         if self.family != "encoder-decoder":
             return Prompt(inputs, source)
-        target_ids = self._target_ids(second, limit) if second else self._write_target(inputs, limit)
+        written = not second and not self.random
+        target_ids = self._write_target(inputs, limit) if written else self._target_ids(second or first, limit)
         inputs["decoder_input_ids"] = torch.tensor([target_ids], device=self.device)
-        return Prompt(inputs, source, tuple(self._describe_target(target_ids)), target_written=not second)
+        return Prompt(inputs, source, tuple(self.describe(target_ids)), written)
 
     def forward(self, prompt: Prompt, call: AttentionCall, *, all_logits: bool = True) -> Tensor:
         """One forward pass: logits (batch, position, vocabulary), or the last hidden states where there is no head.
 
         With `all_logits=False` the head runs for the last position only, where the architecture allows it.
         """
-        options: dict[str, Any] = {} if self.family == "encoder" else {"use_cache": False}
-        if not all_logits and self.family == "decoder":
-            options["logits_to_keep"] = 1
         with torch.inference_mode(), attention_call(call):
-            output = self.model(**prompt.inputs, **options)
-        return output.logits if self.has_logits else output[0]
+            return self._run(prompt.inputs, all_logits)
+
+    def beams(self, prompt: Prompt, n_beams: int) -> list[Hypothesis]:
+        """Whole answers that beam search finds for this source, best first; empty where a model does not offer it."""
+        return []
 
     def encoder_modules(self) -> set[nn.Module]:
         """All modules of the encoder of an encoder-decoder; empty for the others."""
-        if self.family != "encoder-decoder":
-            return set()
-        encoder: nn.Module = self.model.get_encoder()  # type: ignore[operator]
-        return set(encoder.modules())
+        return set(self._encoder().modules()) if self.family == "encoder-decoder" else set()
+
+    def describe(self, ids: Sequence[int]) -> list[Token]:
+        """A label for each of the decoder's ids."""
+        with self.tokenizer_lock:
+            return describe(self.tokenizer, ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text that these ids stand for, special tokens left out."""
         with self.tokenizer_lock:
             return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+    @property
+    @abstractmethod
+    def n_embeddings(self) -> int:
+        """Rows of the token embedding of the source."""
+
+    @property
+    @abstractmethod
+    def start_id(self) -> int:
+        """What the decoder of an encoder-decoder reads first."""
+
+    @abstractmethod
+    def _run(self, inputs: dict[str, Tensor], all_logits: bool) -> Tensor:
+        """The forward pass, inside inference mode and its call."""
+
+    @abstractmethod
+    def _encoder(self) -> nn.Module:
+        """The encoder of an encoder-decoder."""
+
+    @abstractmethod
+    def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
+        """The model's own greedy answer: the start token and what follows, without the end token."""
+
     def _target_ids(self, text: str, limit: int) -> list[int]:
         """The decoder reads its start token and then the target, shifted right by one."""
         with self.tokenizer_lock:
             ids = list(self.tokenizer(text_target=text, truncation=True, max_length=limit)["input_ids"])
-        start = self._start_id()
         if ids and ids[-1] == self.tokenizer.eos_token_id:
             ids = ids[:-1]  # nothing is predicted after it
-        return ([start, *ids] if ids[:1] != [start] else ids)[:limit]
-
-    def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
-        """The model's own greedy answer, without its end token."""
-        with torch.inference_mode(), attention_call(AttentionCall("naive")):  # every model can run naive
-            ids: list[int] = self.model.generate(  # type: ignore[operator]
-                **inputs, max_new_tokens=max(1, min(MAX_TARGET, limit - 1)), do_sample=False, num_beams=1
-            )[0].tolist()
-        return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
-
-    def _describe_target(self, ids: list[int]) -> list[Token]:
-        with self.tokenizer_lock:
-            return describe(self.tokenizer, ids)
-
-    def _start_id(self) -> int:
-        config: Any = self.model.config
-        generation: Any = getattr(self.model, "generation_config", None)
-        start = getattr(config, "decoder_start_token_id", None)
-        return start if start is not None else generation.decoder_start_token_id
+        return ([self.start_id, *ids] if ids[:1] != [self.start_id] else ids)[:limit]
 
 
 def _whole_characters(text: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -25,14 +25,49 @@ from transformers.utils.logging import disable_progress_bar
 
 from tfviz.errors import ModelUnavailable, UnsupportedHere
 from tfviz.inference.precision import weight_bytes
+from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.attention_bridge import NAME, register
-from tfviz.sources.base import LoadedModel
+from tfviz.sources.base import MAX_TARGET, LoadedModel
 from tfviz.sources.catalog import CATALOG
 
 logger = logging.getLogger(__name__)
 disable_progress_bar()  # loading from disk takes less time than reading the bar
 _loading = threading.Lock()  # two loads at once leave transformers' own patching of tie_weights in place for good
 FAR = 1_000_000  # tokenizers without a limit say 1e30
+
+
+class HuggingFaceModel(LoadedModel):
+    """One of transformers' models, its attention going through the bridge."""
+
+    @property
+    def n_embeddings(self) -> int:
+        embedding: Any = self.model.get_input_embeddings()  # type: ignore[operator]
+        return embedding.num_embeddings
+
+    @property
+    def start_id(self) -> int:
+        config: Any = self.model.config
+        generation: Any = getattr(self.model, "generation_config", None)
+        start = getattr(config, "decoder_start_token_id", None)
+        return start if start is not None else generation.decoder_start_token_id
+
+    def _run(self, inputs: dict[str, Tensor], all_logits: bool) -> Tensor:
+        options: dict[str, Any] = {} if self.family == "encoder" else {"use_cache": False}
+        if not all_logits and self.family == "decoder":
+            options["logits_to_keep"] = 1
+        output = self.model(**inputs, **options)
+        return output.logits if self.has_logits else output[0]
+
+    def _encoder(self) -> nn.Module:
+        encoder: nn.Module = self.model.get_encoder()  # type: ignore[operator]
+        return encoder
+
+    def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
+        with torch.inference_mode(), attention_call(AttentionCall("naive")):  # every model can run naive
+            ids: list[int] = self.model.generate(  # type: ignore[operator]
+                **inputs, max_new_tokens=max(1, min(MAX_TARGET, limit - 1)), do_sample=False, num_beams=1
+            )[0].tolist()
+        return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
 
 
 def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.device) -> LoadedModel:
@@ -69,7 +104,7 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         raise ModelUnavailable("error.weights_missing", model=model_id, n=len(lacking))
     model = model.eval().requires_grad_(False).to(device)
     entry = CATALOG.get(model_id)
-    return LoadedModel(
+    return HuggingFaceModel(
         id=model_id,
         label=entry.label if entry else Path(model_id).name,
         revision=revision,

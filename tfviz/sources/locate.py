@@ -86,7 +86,7 @@ def locate(model: str, settings: Settings, progress: Progress | None = None) -> 
 
 def where(entry: CatalogEntry, settings: Settings) -> Literal["disk", "wheel", "hub"]:
     """Where `locate` would take a catalog model from. Looks at the disk only."""
-    if _unpacked(entry, settings) or _cached_folder(entry):
+    if entry.ours or _unpacked(entry, settings) or _cached_folder(entry):
         return "disk"
     return "wheel" if entry.wheel else "hub"
 

@@ -102,6 +102,11 @@ class Resident:
         return sum(model.weight_bytes for model in self._models.values())
 
     def _load(self, model: str, progress: Progress | None) -> LoadedModel:
+        entry = find_entry(model)
+        if entry is not None and entry.ours:
+            from tfviz.sources.scratch import load
+
+            return load(entry, self.device)
         from tfviz.sources.huggingface import load_folder  # transformers is slow to import
         from tfviz.sources.locate import locate
 
