@@ -2,6 +2,7 @@
 #   make run     set up, fetch the default models, open the page on http://127.0.0.1:7860
 #   make test    set up, fetch the default models and a browser, run every test
 # Parts: make unit, make e2e, make lint, make bench, make clean.
+#   make train   train the dates model that ships with tfviz anew, in about a quarter of an hour
 # PYTHON=... names a Python 3.11 or 3.12 to use, JOBS=... the number of test processes.
 
 VENV := .venv
@@ -15,10 +16,10 @@ JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test unit e2e lint bench clean models browser axe
+.PHONY: help run test unit e2e lint bench train clean models browser axe
 
 help:
-	@sed -n '1,5s/^# *//p' Makefile
+	@sed -n '1,6s/^# *//p' Makefile
 
 run: $(APP_STAMP)
 	@$(PY) -m tfviz.sources.fetch || echo "Not every default model is on disk; the page says what is missing."
@@ -41,6 +42,10 @@ lint: $(DEV_STAMP)
 
 bench: $(DEV_STAMP) models
 	@for script in benchmarks/[!_]*.py; do echo "== $$script"; PYTHONPATH=. $(PY) $$script || exit 1; done
+
+# One thread, so that the same seed gives the same weights; overwrites assets/models/dates/model.safetensors.
+train: $(DEV_STAMP)
+	$(PY) -m tfviz.training.train_dates
 
 # Caches and test output. What took long to fetch stays: the environment (.venv) and the models (TFVIZ_CACHE).
 clean:

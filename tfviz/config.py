@@ -28,6 +28,12 @@ class RopeScaling:
     fast: float = 32.0  # yarn: dimensions that turn at least so often within `original` stay as they are
     slow: float = 1.0  # yarn: dimensions that turn at most so often are stretched in full
 
+    @property
+    def possible(self) -> bool:
+        """Whether its numbers are numbers and make sense; which kinds there are is known to tfviz.model only."""
+        numbers = isinstance(self.kind, str) and all(map(_is_number, (self.factor, self.fast, self.slow)))
+        return numbers and self.factor >= 1 and _is_whole(self.original, 1) and self.fast > self.slow > 0
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -69,16 +75,20 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "d_ff", "n_heads", "max_seq_len"):
-            _need(self, name, getattr(self, name) >= 1, "a whole number, 1 or more")
-        for name in ("target_vocab_size", "n_kv_heads", "head_dim", "window"):
+            _need(self, name, _is_whole(getattr(self, name), 1), "a whole number, 1 or more")
+        for name in ("target_vocab_size", "n_kv_heads", "head_dim", "window", "rope_dims"):
             value = getattr(self, name)
-            _need(self, name, value is None or value >= 1, "a whole number, 1 or more, or None")
+            _need(self, name, value is None or _is_whole(value, 1), "a whole number, 1 or more, or None")
         for name in ("n_encoder_layers", "n_decoder_layers"):
-            _need(self, name, getattr(self, name) >= 0, "a whole number, 0 or more")
+            _need(self, name, _is_whole(getattr(self, name), 0), "a whole number, 0 or more")
+        for name in ("attention_bias", "feed_forward_bias", "tie_embeddings", "scale_embedding", "embedding_norm"):
+            _need(self, name, isinstance(getattr(self, name), bool), "True or False")
+        for name in ("positions", "norm", "feed_forward"):
+            _need(self, name, isinstance(getattr(self, name), str), "a name")
         _need(self, "n_decoder_layers", self.n_encoder_layers + self.n_decoder_layers > 0, "at least one layer in all")
-        _need(self, "dropout", 0 <= self.dropout < 1, "0 or more and less than 1")
-        _need(self, "norm_eps", self.norm_eps > 0, "more than 0")
-        _need(self, "placement", self.placement in {"pre", "post"}, "pre or post")
+        _need(self, "dropout", _is_number(self.dropout) and 0 <= self.dropout < 1, "0 or more and less than 1")
+        _need(self, "norm_eps", _is_number(self.norm_eps) and self.norm_eps > 0, "more than 0")
+        _need(self, "placement", self.placement in ("pre", "post"), "pre or post")
         if self.head_dim is None:
             _need(self, "n_heads", self.d_model % self.n_heads == 0, f"a divisor of d_model = {self.d_model}")
         shared = self.n_heads % self.kv_heads == 0
@@ -88,21 +98,21 @@ class TransformerConfig:
         size = min(self.vocab_size, self.target_vocabulary)
         for name in ("pad_id", "start_id", "end_id"):
             value = getattr(self, name)
-            holds = (name == "pad_id" and value is None) or 0 <= value < size
+            holds = (name == "pad_id" and value is None) or (_is_whole(value, 0) and value < size)
             _need(self, name, holds, f"an id of the vocabulary, 0 to {size - 1}")
         _need(self, "pad_id", self.pad_id not in {self.start_id, self.end_id}, "neither start_id nor end_id")
 
     def _check_rope(self) -> None:
-        _need(self, "rope_base", self.rope_base > 1, "more than 1")
-        _need(self, "rope_pairs", self.rope_pairs in {"halves", "interleaved"}, "halves or interleaved")
+        _need(self, "rope_base", _is_number(self.rope_base) and self.rope_base > 1, "more than 1")
+        _need(self, "rope_pairs", self.rope_pairs in ("halves", "interleaved"), "halves or interleaved")
         if self.rope_dims is None:
             _need(self, "head_dim", self.width % 2 == 0, "an even number: RoPE rotates pairs of dimensions")
         else:
             fits = 2 <= self.rope_dims <= self.width and self.rope_dims % 2 == 0
             _need(self, "rope_dims", fits, f"an even number from 2 to head_dim = {self.width}")
         scaling = self.rope_scaling
-        if scaling is not None:
-            _need(self, "rope_scaling", scaling.factor >= 1 and scaling.original >= 1, "a factor of 1 or more")
+        allowed = "None or a RopeScaling: a factor of 1 or more, original a whole number, fast above slow above 0"
+        _need(self, "rope_scaling", scaling is None or (isinstance(scaling, RopeScaling) and scaling.possible), allowed)
 
     @property
     def family(self) -> str:
@@ -130,13 +140,28 @@ class TransformerConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TransformerConfig":
-        """`TfvizError` for a field that does not exist."""
-        known = {field.name for field in fields(cls)}
-        for name in values:
-            if name not in known:
-                raise TfvizError("error.config_field", name=name, allowed=", ".join(sorted(known)))
+        """`TfvizError` for a field that does not exist, or no vocab_size."""
         scaling = values.get("rope_scaling")
-        return cls(**{**values, "rope_scaling": RopeScaling(**scaling) if isinstance(scaling, Mapping) else scaling})
+        if isinstance(scaling, Mapping):
+            _refuse_unknown(RopeScaling, scaling)
+            scaling = RopeScaling(**{"kind": None, "factor": None, **scaling})
+        _refuse_unknown(cls, values)
+        return cls(**{"vocab_size": None, **values, "rope_scaling": scaling})
+
+
+def _refuse_unknown(kind: type, values: Mapping[str, Any]) -> None:
+    known = {field.name for field in fields(kind)}
+    for name in values:
+        if name not in known:
+            raise TfvizError("error.config_field", name=name, allowed=", ".join(sorted(known)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _need(config: TransformerConfig, name: str, holds: bool, allowed: str) -> None:
@@ -201,7 +226,7 @@ PRESETS: dict[str, TransformerConfig] = {
         scale_embedding=False,
     ),
     "dates": TransformerConfig(
-        vocab_size=256, d_model=128, d_ff=512, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, max_seq_len=64
+        vocab_size=129, d_model=128, d_ff=512, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, max_seq_len=64
     ),
 }
 

@@ -15,7 +15,7 @@ from tfviz.model.embedding import InputEmbedding, TokenEmbedding
 from tfviz.model.encoder import attention_of, final_norm
 from tfviz.model.feed_forward import FEED_FORWARDS
 from tfviz.model.kv_cache import AttentionCache, KVCache, MemoryCache
-from tfviz.model.masks import combine_masks, count_positions, find_padding, make_window_mask
+from tfviz.model.masks import block_distant, combine_masks, count_positions, find_padding
 from tfviz.model.multi_head import Mask
 from tfviz.model.positions import Rotation
 from tfviz.model.residual import PLACEMENTS
@@ -100,15 +100,16 @@ class Decoder(nn.Module):
         if memory is None and self.config.n_encoder_layers and not (cache is not None and cache.length):
             raise TfvizError("error.no_memory")
         n, device, window = ids.shape[1], ids.device, self.config.window
+        total = n if cache is None else cache.length + n
+        scheme = self.embedding.positions
+        scheme.check(total)  # before the cache counts them, so that a refused step leaves it as it was
+        memory_mask = memory_mask if cache is None else cache.keep_memory_mask(memory_mask)
         padding = find_padding(ids, self.config.pad_id)
         padding = padding if cache is None else cache.see(n, padding)
-        total = n if cache is None else cache.length
-        scheme = self.embedding.positions
-        scheme.check(total)
         key_positions = count_positions(padding, total, device)
         positions = key_positions[:, total - n :]
-        near = None if window is None else make_window_mask(n, total, window=window, device=device)
-        mask = combine_masks(None if padding is None else padding[:, None, None, :], near)
+        distant = None if window is None else block_distant(positions, key_positions, window)
+        mask = combine_masks(None if padding is None else padding[:, None, None, :], distant)
         rotation, bias = scheme.rotation(positions), scheme.bias(positions, key_positions)
         x = self.embedding(ids, positions)
         for i, layer in enumerate(self.layers):

@@ -10,7 +10,7 @@ from tfviz.config import TransformerConfig
 from tfviz.model.attention_call import report
 from tfviz.model.embedding import InputEmbedding, TokenEmbedding
 from tfviz.model.feed_forward import FEED_FORWARDS
-from tfviz.model.masks import combine_masks, count_positions, find_padding, make_window_mask
+from tfviz.model.masks import block_distant, combine_masks, count_positions, find_padding
 from tfviz.model.multi_head import Mask, MultiHeadAttention
 from tfviz.model.norm import NORMS
 from tfviz.model.positions import Rotation
@@ -95,8 +95,8 @@ class Encoder(nn.Module):
         padding = find_padding(ids, self.config.pad_id)
         padding_mask = None if padding is None else padding[:, None, None, :]
         positions = count_positions(padding, n, ids.device)
-        near = None if window is None else make_window_mask(n, window=window, device=ids.device)
-        mask = combine_masks(padding_mask, near)
+        distant = None if window is None else block_distant(positions, positions, window)
+        mask = combine_masks(padding_mask, distant)
         rotation, bias = scheme.rotation(positions), scheme.bias(positions, positions)
         x = self.embedding(ids, positions)
         for layer in self.layers:

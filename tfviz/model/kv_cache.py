@@ -10,6 +10,7 @@ from torch import Tensor
 
 Keys = Float[Tensor, "batch kv_head pos dim"]
 Values = Float[Tensor, "batch kv_head pos value_dim"]
+MemoryMask = Bool[Tensor, "batch 1 1 source"]
 SMALLEST = 32  # positions that the first allocation has room for
 
 
@@ -83,13 +84,14 @@ class MemoryCache:
 
 
 class KVCache:
-    """The caches of a decoder's layers, and which of the positions seen so far are padding."""
+    """The caches of a decoder's layers, and which of the positions seen so far, and of the memory, are padding."""
 
     def __init__(self, n_layers: int) -> None:
         self.self_attention = [AttentionCache() for _ in range(n_layers)]
         self.cross_attention = [MemoryCache() for _ in range(n_layers)]
         self.length = 0  # positions seen
         self.padding: Bool[Tensor, "batch pos"] | None = None  # None: none of them is
+        self.memory_mask: MemoryMask | None = None  # of the memory that was written
 
     def see(self, n_new: int, padding: Bool[Tensor, "batch new"] | None) -> Bool[Tensor, "batch pos"] | None:
         """Counts `n_new` positions more and gives the padding of all."""
@@ -102,6 +104,12 @@ class KVCache:
         self.length += n_new
         return self.padding
 
+    def keep_memory_mask(self, mask: MemoryMask | None) -> MemoryMask | None:
+        """The mask that came with the memory, at the first step: a later one need bring neither."""
+        if not self.length:
+            self.memory_mask = mask
+        return self.memory_mask
+
     @property
     def _caches(self) -> list[AttentionCache | MemoryCache]:
         return [*self.self_attention, *self.cross_attention]
@@ -110,8 +118,8 @@ class KVCache:
         """Keeps these rows of the batch, in this order; a row may be kept twice (beams that share a beginning)."""
         for cache in self._caches:
             cache.reorder(rows)
-        if self.padding is not None:
-            self.padding = self.padding[rows]
+        self.padding = None if self.padding is None else self.padding[rows]
+        self.memory_mask = None if self.memory_mask is None else self.memory_mask[rows]
 
     @property
     def nbytes(self) -> int:

@@ -58,8 +58,16 @@ def make_window_mask(
             f"a window mask needs window >= 1 and at least as many keys as queries; "
             f"got window={window}, n_query={n_query}, n_key={n_key}"
         )
-    query = torch.arange(n_key - n_query, n_key, device=device)
-    return (torch.arange(n_key, device=device) - query[:, None]).abs() >= window
+    key = torch.arange(n_key, device=device)[None]
+    return block_distant(key[:, n_key - n_query :], key, window)[0, 0]
+
+
+def block_distant(
+    query_positions: Int[Tensor, "#batch query"], key_positions: Int[Tensor, "#batch key"], window: int
+) -> Bool[Tensor, "#batch 1 query key"]:
+    """The window mask of tokens that stand at these positions: padding between two of them does not part them."""
+    distance = (query_positions[:, :, None] - key_positions[:, None, :]).abs()
+    return (distance >= window)[:, None]
 
 
 def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:

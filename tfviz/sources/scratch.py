@@ -17,8 +17,9 @@ from transformers import PreTrainedTokenizerFast
 
 from tfviz.config import PRESETS, TransformerConfig
 from tfviz.errors import ModelUnavailable
-from tfviz.inference.generate import GREEDY, beam_search, generate
+from tfviz.inference.generate import beam_search, generate
 from tfviz.inference.precision import weight_bytes
+from tfviz.inference.sampling import GREEDY
 from tfviz.messages import ASSETS
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.model.transformer import Transformer

@@ -1,0 +1,68 @@
+"""The page's precisions on our Transformer: every kernel and position scheme, tied weights still one, outputs close."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.model.tiny import ENCODER_DECODER, KERNELS, LLAMA_LIKE, PAD, build, difference, ids, using
+from tfviz.config import TransformerConfig
+from tfviz.inference.precision import PRECISIONS, weight_bytes
+from tfviz.model import Transformer
+from tfviz.model.positions import POSITIONS
+
+LARGER = {"d_model": 64, "d_ff": 96}  # rows long enough for a scale of 8 bits to mean something
+CONFIGS = {"encoder-decoder": replace(ENCODER_DECODER, **LARGER), "decoder": replace(LLAMA_LIKE, **LARGER, window=4)}
+RELATIVE = {"fp32": 1e-6, "fp16": 0.01, "bf16": 0.05, "int8": 0.1}  # of the norm of all logits
+
+
+def run(model: torch.nn.Module, config: TransformerConfig) -> Tensor:
+    source, target = ids(2, 6), ids(2, 5)
+    source[1, 4:], target[0, :2] = PAD, PAD
+    logits = model(source, target) if config.n_encoder_layers else model(target)
+    return logits[target != PAD].float()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("key", PRECISIONS)
+def test_a_converted_model_is_close_to_the_full_one(
+    key: str, config: TransformerConfig, positions: str, kernel: str
+) -> None:
+    model = build(config, positions=positions)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    converted = PRECISIONS[key].convert(model)
+    with using(kernel):
+        exact, found = run(model, config), run(converted, config)
+    assert found.isfinite().all()
+    assert (found - exact).norm() / exact.norm() < RELATIVE[key]
+    assert key == "fp32" or difference(found, exact) > 0, "nothing was converted"
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("key", PRECISIONS)
+def test_tied_weights_stay_one(key: str) -> None:
+    model = build(CONFIGS["encoder-decoder"])
+    converted = PRECISIONS[key].convert(model)
+    assert isinstance(converted, Transformer)
+    places = [converted.encoder.embedding.tokens.table, converted.decoder.embedding.tokens.table, converted.output]
+    held = "levels" if key == "int8" else "weight"
+    assert len({getattr(place, held).data_ptr() for place in places}) == 1
+    assert key == "fp32" or weight_bytes(converted) < 0.6 * weight_bytes(model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("key", PRECISIONS)
+def test_a_converted_model_steps_over_a_cache_of_its_own_precision(key: str) -> None:
+    config = CONFIGS["decoder"]
+    model, tokens = PRECISIONS[key].convert(build(config)), ids(2, 6)
+    assert isinstance(model, Transformer)
+    cache, whole = model.new_cache(), model.decode(tokens)
+    steps = torch.cat([model.decode(part, cache=cache) for part in tokens.split([4, 1, 1], dim=1)], 1)
+    assert (steps.float() - whole.float()).norm() / whole.float().norm() < RELATIVE[key]
+    a_number = {"fp16": 2, "bf16": 2}.get(key, 4)
+    assert cache.nbytes == 2 * config.n_decoder_layers * 2 * 6 * config.kv_heads * config.width * a_number
