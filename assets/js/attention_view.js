@@ -6,6 +6,8 @@
  *   props.labels   "view.xxx" -> sentence, in the page's language.
  *   server.head / row / overview   one object in, one object out: matrices come one head at a time, as base64.
  *   trigger('select', {kind, layer, head, query, key})   150 ms after the reader's last choice;  trigger('gone')   trace no longer kept.
+ * On window: hears tfviz:select {trace, kind, query, replay} from the page's other parts and shows that row at its largest weight;
+ * sends tfviz:selected {trace, kind, layer, head, query, key, replay} whenever another place is on show. `replay`: no choice of the reader's.
  * The root carries data-trace, and data-painted="<trace>/<kind>/<layer>/<head>" once that head's map is on the canvas.
  *
  * Weights are drawn from codes: 0 = blocked, 1..255 -> weight ((code - 1) / 254)^2, so ink grows with the square root
@@ -598,15 +600,16 @@ async function prefetchNeighbours() {
 /* ---- choosing ---- */
 
 let notifyTimer = 0;
-function choose(change, quiet) {
+function choose(change, replay = false) {
   const before = idOf(sel);
   Object.assign(sel, change);
   remembered.set(sel.kind, { ...sel });
   if (idOf(sel) === before) frameCell();
   else { frameHead(); seeHead(sel.layer, sel.head); showHead(); }
-  if (!quiet) touched = true;
+  tell(replay);
+  if (!replay) touched = true;
   clearTimeout(notifyTimer);
-  if (!quiet) notifyTimer = setTimeout(() => { trigger('select', { ...sel }); announce(); }, NOTIFY_MS);
+  if (!replay) notifyTimer = setTimeout(() => { trigger('select', { ...sel }); announce(); }, NOTIFY_MS);
 }
 
 function valid(select, among = value) { // clamp whatever comes into what this value has
@@ -615,12 +618,24 @@ function valid(select, among = value) { // clamp whatever comes into what this v
   return { kind: of.key, layer: inside(layer, of.n_layers, 0), head: inside(head, of.n_heads, 0), query: inside(query, of.n_query, of.n_query - 1), key: inside(key, of.n_key, 0) };
 }
 
-function chooseKind(key) {
+function tell(replay) { window.dispatchEvent(new CustomEvent('tfviz:selected', { detail: { trace: value.trace, ...sel, replay } })); }
+
+async function showRow({ trace, kind: key, query, replay = false }) {
+  if (trace !== value?.trace || !value.kinds.some(k => k.key === key)) return;
+  if (key !== kind.key) chooseKind(key, replay);
+  choose({ query: clamp(query, 0, kind.n_query - 1) }, replay);
+  const id = idOf(sel), { codes, n_key } = await fetchHead(sel).catch(() => ({}));
+  if (!codes || trace !== value?.trace || id !== idOf(sel) || sel.query !== query) return;
+  const row = codes.subarray(query * n_key, (query + 1) * n_key);
+  choose({ key: row.indexOf(Math.max(...row)) }, replay);
+}
+
+function chooseKind(key, replay = false) {
   if (key === kind.key) return;
   const from = sel;
   sel = valid(remembered.get(key) || { ...from, kind: key });
   useKind(); layout(); showHead();
-  choose({});
+  choose({}, replay);
 }
 
 function useKind() {
@@ -651,7 +666,8 @@ async function show() {                 // a new value: wait a moment for its fi
   for (const timer of [idleTimer, notifyTimer, rowTimer]) clearTimeout(timer);
   delete root.dataset.slow;
   if (!next?.kinds?.length) return showNothing();
-  const select = valid(touched ? sel : next.select || sel, next), fresh = next.trace !== value?.trace;
+  const own = touched && next.kinds.some(k => k.key === sel.kind); // a model with other kinds of attention opens where Python says
+  const select = valid(own ? sel : next.select || sel, next), fresh = next.trace !== value?.trace;
   if (next.first && next.select) { const { kind: k, layer, head } = next.select, where = { trace: next.trace, kind: k, layer, head }; keepHead(idOf(where, next.trace), where, next.first); }
   if (fresh && kind) await Promise.race([fetchHead(select, next.trace).catch(() => {}), sleep(PATIENCE_MS)]);
   if (mine !== generation) return;
@@ -662,7 +678,7 @@ async function show() {                 // a new value: wait a moment for its fi
   if (tokens !== tokensDrawn) { drawStrips(); tokensDrawn = tokens; }
   drawKinds(); useKind(); layout();
   root.dataset.trace = value.trace;
-  showHead();
+  showHead(); tell(false);
 }
 
 function showNothing() {
@@ -722,6 +738,9 @@ const themes = new MutationObserver(() => {
 });
 themes.observe(document.body, { attributes: true, attributeFilter: ['class'] });
 new ResizeObserver(() => { if (root.clientWidth !== width) layout(); }).observe(root);
+
+const onSelect = ({ detail }) => { if (element.isConnected) showRow(detail); else window.removeEventListener('tfviz:select', onSelect); };
+window.addEventListener('tfviz:select', onSelect);
 
 readColours();
 watch('value', show);

@@ -44,11 +44,22 @@
     try { long ? sessionStorage.setItem('tfviz-text', values[0]) : sessionStorage.removeItem('tfviz-text'); } catch { /* a private window forgets */ }
   }
 
-  function type(text) {
-    const box = byId('tv-first').querySelector('textarea');
+  function type(text, where = 'tv-first') {
+    const box = byId(where)?.querySelector('textarea');
+    if (!box) return;
     box.value = text;
     box.dispatchEvent(new Event('input', { bubbles: true }));
   }
+
+  /* A candidate that was clicked stands in the target box; with another sentence it means nothing and goes again. */
+  let candidate = '';
+  addEventListener('tfviz:target', ({ detail }) => { candidate = detail.text; type(candidate, 'tv-second'); });
+  document.addEventListener('input', event => {
+    const box = byId('tv-second')?.querySelector('textarea');
+    if (!candidate || !box || !event.target.closest?.('#tv-first')) return;
+    if (box.value === candidate) type('', 'tv-second');
+    candidate = '';
+  });
 
   function typeWhatWaits() {
     let text = null;

@@ -15,7 +15,7 @@ SMALL = {"d_model": 4, "d_ff": 4, "n_heads": 2, "n_decoder_layers": 1, "dropout"
 CHECKED = {
     "the paper's": replace(ENCODER_DECODER, **SMALL, n_encoder_layers=1, feed_forward="gelu"),
     "LLaMA's": replace(LLAMA_LIKE, **(SMALL | {"n_kv_heads": 1, "d_model": 8})),
-    "alibi, window, rope's kin": replace(
+    "alibi, window": replace(
         LLAMA_LIKE, **(SMALL | {"n_kv_heads": 1, "positions": "alibi", "window": 2, "norm": "layer_norm"})
     ),
     "yarn, interleaved": replace(

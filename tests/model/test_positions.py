@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.tiny import DECODER, ENCODER, ENCODER_DECODER, KERNELS, build, difference, ids, using
+from tfviz.config import RopeScaling, TransformerConfig
 from tfviz.errors import TfvizError
 from tfviz.model.positions import POSITIONS
 from tfviz.model.positions.alibi import slopes
@@ -82,8 +83,6 @@ def test_the_alibi_bias_is_minus_slope_times_distance(n_heads: int) -> None:
 @pytest.mark.parametrize("factor", [1.0, 4.0])
 @pytest.mark.parametrize("d", [2, 8, 64])
 def test_ntk_keeps_the_fastest_pair_and_stretches_the_slowest_by_the_factor(d: int, factor: float) -> None:
-    from tfviz.config import RopeScaling
-
     plain = frequencies(d)
     theta, growth = ntk(plain, 10000.0, RopeScaling("ntk", factor))
     base = 10000 * factor ** (d / (d - 2)) if d > 2 else 10000
@@ -93,8 +92,6 @@ def test_ntk_keeps_the_fastest_pair_and_stretches_the_slowest_by_the_factor(d: i
 
 
 def test_an_unknown_scaling_is_answered_with_the_known_ones() -> None:
-    from tfviz.config import RopeScaling
-
     with pytest.raises(TfvizError, match="“stretch”.*linear, ntk, yarn"):
         angles(8, scaling=RopeScaling("stretch", 2.0))
 
@@ -112,7 +109,7 @@ def test_only_a_scheme_tells_an_encoder_the_order_of_its_tokens(positions: str, 
 
 
 @pytest.mark.parametrize("config", [ENCODER_DECODER, ENCODER, DECODER], ids=lambda config: config.family)
-def test_a_sequence_beyond_a_learned_table_is_refused_with_both_numbers(config: object) -> None:
+def test_a_sequence_beyond_a_learned_table_is_refused_with_both_numbers(config: TransformerConfig) -> None:
     model = build(config, positions="learned", max_seq_len=6)
     fits, too_long = ids(1, 6), ids(1, 7)
     model(fits, *([fits] if model.config.family == "encoder-decoder" else []))

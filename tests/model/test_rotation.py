@@ -95,7 +95,7 @@ def test_yarn_sharpens_scores_and_the_other_scalings_do_not() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("changes", [{}, {"rope_pairs": "interleaved"}, {"rope_dims": 2}], ids=str)
 def test_a_decoder_with_rope_sees_distances_only(changes: dict[str, object]) -> None:
-    """Three paddings before the text move every absolute position that the cache has counted, and no distance."""
+    """Every position 37 further on gives the same logits."""
     model, text = build(LLAMA_LIKE, **changes), ids(1, 6)
     plain = model(text)
     theirs = model.decoder.embedding.positions.rotation

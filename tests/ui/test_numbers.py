@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfviz.messages import LANGUAGES
-from tfviz.ui.i18n import Translator, megabytes, milliseconds, ratio, significant
+from tfviz.ui.i18n import Translator, megabytes, milliseconds, percent, percent_of_log, ratio, significant
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -92,3 +92,31 @@ def test_a_translator_fills_its_values_in(language: str) -> None:
     assert "17" in Translator(language)("page.cpu", n=17)
     with pytest.raises(KeyError):
         Translator(language)("no.such.sentence")
+
+
+@pytest.mark.parametrize(
+    "probability, shown",
+    [
+        (1, "100 %"),
+        (0.99999, ">99.9 %"),
+        (0.9994, "99.9 %"),
+        (0.5, "50.0 %"),
+        (0.0123, "1.23 %"),
+        (4e-5, "0.00400 %"),
+        (1.2e-7, "1.20e-5 %"),
+        (9.9996e-7, "1.00e-4 %"),
+        (0, "<1e-43 %"),
+    ],
+)
+def test_probabilities_are_percent_with_three_digits(probability: float, shown: str) -> None:
+    assert percent(probability) == shown
+
+
+@given(st.floats(-5000, -1e-6))
+@example(math.log(0.9995))
+@example(math.log(1e-5))
+def test_no_probability_is_shown_as_nothing_or_as_certain(log_prob: float) -> None:
+    shown = percent_of_log(log_prob)
+    assert shown.endswith(" %") and shown not in {"0 %", "100 %"}
+    mantissa, _, exponent = shown.removesuffix(" %").removeprefix(">").partition("e")
+    assert math.log(float(mantissa)) + (int(exponent or 0) - 2) * math.log(10) == pytest.approx(log_prob, abs=0.006)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor, isfinite, log10
+from math import exp, floor, inf, isfinite, log, log10
 
 from tfviz.errors import TfvizError
 from tfviz.messages import text
@@ -37,6 +37,27 @@ def milliseconds(seconds: float) -> str:
 
 def ratio(value: float) -> str:
     return f"{value:.2f}x"
+
+
+def percent(probability: float) -> str:
+    """A probability as percent: 98.2 %, 0.00400 %, 1.20e-5 %."""
+    return percent_of_log(log(probability) if probability > 0 else -inf)
+
+
+def percent_of_log(log_prob: float) -> str:
+    """The same from a natural logarithm, however small; only what is certain is 100 %, and nothing is 0 %."""
+    if log_prob >= 0:
+        return "100 %"
+    if log_prob == -inf:
+        return "<1e-43 %"  # below what FP32 holds
+    value = 100 * exp(log_prob)
+    if value >= 99.95:
+        return ">99.9 %"
+    if value >= 1e-3:
+        return f"{significant(value)} %"
+    tens = log_prob / log(10) + 2
+    mantissa = round(10 ** (tens % 1), 2)
+    return f"{mantissa:.2f}e{floor(tens)} %" if mantissa < 10 else f"1.00e{floor(tens) + 1} %"
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -4,30 +4,31 @@ Typing runs a trace; the newest text wins and no stale run waits in a queue. Whe
 is measured in the background and gives way as soon as somebody needs the device.
 """
 
-import json
 import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from tfviz.errors import TfvizError
-from tfviz.messages import ASSETS, LANGUAGES
+from tfviz.messages import LANGUAGES
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, render
 from tfviz.ui.context import AppContext, Step, follow
-from tfviz.ui.i18n import Translator, megabytes, milliseconds
+from tfviz.ui.examples import carried_over, examples, most_examples
+from tfviz.ui.i18n import Translator, megabytes, milliseconds, significant
 from tfviz.ui.tabs import TABS
 from tfviz.ui.tabs.attention import FIRST
 
 if TYPE_CHECKING:
     from tfviz.introspection.trace import Trace
+    from tfviz.sources.catalog import CatalogEntry
 
 logger = logging.getLogger(__name__)
-FIRST_SENTENCE = "The animal didn't cross the street because it was too tired"
 KEPT_SESSIONS = 1000
 PATHS = {"en": "/", "zh": "/zh"}
 
@@ -63,15 +64,16 @@ class Page:
     def _build_side(self) -> None:
         t, settings = self.t, self.ctx.settings
         self.first = gr.Textbox(
-            FIRST_SENTENCE, label=t("page.sentence"), lines=3, max_lines=6, elem_id="tv-first", max_length=20_000
-        )
+            examples(settings.model)[0], label=t("page.sentence"), lines=3, max_lines=6, elem_id="tv-first",
+            max_length=20_000,
+        )  # fmt: skip
         self.fold = gr.Button(t("page.switches"), elem_id="tv-fold")
         with gr.Column(elem_id="tv-more"):
             self.second = gr.Textbox(
                 label=t("page.second"), lines=2, max_lines=4, elem_id="tv-second", visible=False, max_length=20_000
             )
             with gr.Row(elem_id="tv-chips"):
-                self.chips = [gr.Button(text, size="sm", elem_classes=["tv-chip"]) for text in _examples()]
+                self.chips = [gr.Button(**chip, size="sm", elem_classes=["tv-chip"]) for chip in _chips(settings.model)]
             self.model = gr.Dropdown(
                 _model_choices(t), value=settings.model, label=t("page.model"), info=t("page.model.info"),
                 allow_custom_value=True, elem_id="tv-model",
@@ -103,7 +105,8 @@ class Page:
         inputs = [self.first, self.second, self.model, self.kernel, self.precision, self.ctx.selection, self.strip]
         measured = [self.speed, self.strip, self.fold]
         shown = [component for component, _ in self.ctx.outputs]
-        outputs = [self.notice, self.header, self.second, self.fold, self.speed, self.strip, *shown]
+        asked = [self.first, self.second, *self.chips]
+        self.outputs = [self.notice, self.header, self.fold, self.speed, self.strip, *asked, *shown]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
         start = gr.context.Context.root_block.load(  # type: ignore[union-attr]
@@ -113,7 +116,7 @@ class Page:
         run: dict[str, Any] = quiet | {
             "fn": self.trace,
             "inputs": inputs,
-            "outputs": outputs,
+            "outputs": self.outputs,
             "concurrency_limit": 8,
             "cancels": [everything],
             "js": "(...inputs) => { window.tfviz.traceStarts(inputs); return inputs }",
@@ -134,13 +137,17 @@ class Page:
     # -- what happens -----------------------------------------------------------------------------------------------
 
     def open_page(self, request: gr.Request) -> list[Any]:
-        """A link's state: ?text=...&second=...&model=...&kernel=...&precision=...; whatever it lacks stays as built."""
+        """A link's state: ?text=...&second=...&model=...&kernel=...&precision=...; whatever it lacks stays as built.
+
+        A model without a text opens with its own first example.
+        """
         query = dict(request.query_params)
         kernel, precision = query.get("kernel"), query.get("precision")
+        model = query["model"][:1024] if "model" in query else None
         return [
-            query["text"][:20_000] if "text" in query else gr.skip(),
+            query["text"][:20_000] if "text" in query else examples(model)[0] if model else gr.skip(),
             query["second"][:20_000] if "second" in query else gr.skip(),
-            query["model"][:1024] if "model" in query else gr.skip(),
+            model if model is not None else gr.skip(),
             kernel if kernel in KERNELS else gr.skip(),
             precision if precision in PRECISIONS else gr.skip(),
         ]
@@ -163,8 +170,11 @@ class Page:
     ) -> Iterator[list[Any]]:
         """Runs the sentence; yields status lines while a model is fetched or others are served, then every picture."""
         t, run, session = self.t, secrets.token_hex(8), str(request.session_hash)
-        nothing = [gr.skip()] * (6 + len(self.ctx.outputs))  # a generator that yields not even this clears its outputs
-        wanted = (first or "", (second or "").strip() and second, (model or "").strip(), kernel, precision)
+        nothing = [gr.skip()] * len(self.outputs)  # a generator that yields not even this clears its outputs
+        model = (model or "").strip()
+        text = carried_over(first or "", str(strip.about[0]) if strip.about else model, model)
+        swapped = text != (first or "")  # then what stands in the second box belongs to the old example
+        wanted = (text, "" if swapped else (second or "").strip() and second, model, kernel, precision)
         newest = self.newest.get(session, "")
         if self.asked.get(session) == wanted and self.ctx.workbench.find(newest) is not None:
             yield nothing  # a page that opens with a link's text hears of it twice
@@ -206,16 +216,18 @@ class Page:
             else:
                 trace_id, trace = step.result
                 self._set_newest(request, trace_id)
-                about = (trace.model, trace.revision, trace.text)
+                about, same_model = (trace.model, trace.revision, trace.text), strip.about[:1] == (trace.model,)
                 rows, reasons = (strip.rows, strip.reasons) if strip.about == about else ({}, {})
                 fresh = Strip(trace_id, about, (kernel, precision), rows, reasons, trace.model_label)
                 yield [
                     self._notices(trace),
                     gr.skip() if strip.trace_id else self._header(_device(t)),
-                    gr.skip() if strip.about[:1] == (trace.model,) else self._second(trace),
                     self._in_short(fresh),
                     render(fresh, t, "" if fresh.current in rows else t("speed.measuring")),
                     fresh,
+                    text if swapped else gr.skip(),
+                    gr.skip() if same_model else self._second(trace, empty=swapped),
+                    *(gr.skip() if same_model else gr.update(**chip) for chip in _chips(trace.model)),
                     *[show(trace_id, trace, selection) for _, show in self.ctx.outputs],
                 ]
 
@@ -289,7 +301,7 @@ class Page:
             notes.append(t("page.typed_special", tokens=" ".join(typed)))
         if all(token.special for token in trace.source_tokens):
             notes.append(t("page.only_special", tokens=" ".join(token.text for token in trace.source_tokens)))
-        return "".join(f'<p class="tv-note" role="status">{escape(note)}</p>' for note in notes)
+        return _about(trace, t) + "".join(f'<p class="tv-note" role="status">{escape(note)}</p>' for note in notes)
 
     def _in_short(self, strip: Strip) -> str:
         """The line that stands for the whole left column on a phone."""
@@ -298,9 +310,12 @@ class Page:
         took = "" if row is None else f" · {milliseconds(row.latency.median)}"
         return f"{strip.model} · {kernel} · {PRECISIONS[precision]}{took}"
 
-    def _second(self, trace: "Trace") -> Any:
-        label = self.t("page.target" if trace.family == "encoder-decoder" else "page.second")
-        return gr.update(visible=trace.family != "decoder", label=label)
+    def _second(self, trace: "Trace", empty: bool) -> Any:
+        key = "page.target" if trace.family == "encoder-decoder" else "page.second"
+        entry = _entry(trace)
+        label = self.t("page.target.random" if entry and entry.preset else key)
+        update: dict[str, Any] = {"visible": trace.family != "decoder", "label": label}
+        return gr.update(**update, value="") if empty else gr.update(**update)
 
 
 def _progress(step: Step) -> str:
@@ -319,11 +334,51 @@ def _device(t: Translator) -> str:
     return t("page.cpu", n=device.threads) if device.kind == "cpu" else device.name
 
 
-def _examples() -> list[str]:
-    return json.loads((ASSETS / "examples" / "sentences.json").read_text(encoding="utf-8"))
+def _entry(trace: "Trace") -> "CatalogEntry | None":
+    from tfviz.sources.catalog import CATALOG
+
+    return CATALOG.get(trace.model)
+
+
+def _about(trace: "Trace", t: Translator) -> str:
+    """What one has to know of a model of ours to read its pictures."""
+    entry = _entry(trace)
+    if entry is None or not entry.ours:
+        return ""
+    if entry.preset is not None:
+        words = t("page.random") if trace.text[1] else f"{t('page.random')} {t('page.random.target')}"
+        return f'<div class="tv-note"><p>{escape(words)}</p>{_parameters(entry.preset, t)}</div>'
+    first, more = (escape(t(f"page.about.{entry.checkpoint}{part}")) for part in ("", ".more"))
+    return f'<details class="tv-about"><summary>{first}</summary>{more}</details>'
+
+
+def _chips(model: str) -> list[dict[str, Any]]:
+    """What each example button shows; models with fewer examples leave the last ones hidden."""
+    texts = examples(model)
+    return [{"value": text, "visible": True} for text in texts] + [{"visible": False}] * (most_examples() - len(texts))
 
 
 def _model_choices(t: Translator) -> list[tuple[str, str]]:
     from tfviz.sources.catalog import CATALOG
 
-    return [(t("page.model.choice", label=e.label, layers=e.n_layers, heads=e.n_heads), e.id) for e in CATALOG.values()]
+    def label(entry: "CatalogEntry") -> str:
+        key = "page.model.choice.two" if entry.family == "encoder-decoder" else "page.model.choice"
+        return t(key, label=entry.label, layers=entry.n_layers, heads=entry.n_heads)
+
+    return [(label(entry), entry.id) for entry in CATALOG.values()]
+
+
+@cache
+def _parameters(preset: str, t: Translator) -> str:
+    """How many parameters a preset has and where they lie, as HTML."""
+    from tfviz.config import PRESETS
+    from tfviz.model.parameters import count_parts_of
+
+    parts = count_parts_of(PRESETS[preset])
+    total = sum(part.count for part in parts)
+    items = "".join(
+        f"<li><span>{escape(t(f'part.{part.name}'))}</span> <b>{part.count:,}</b> "
+        f"<i>{significant(100 * part.count / total)} %</i></li>"
+        for part in parts
+    )
+    return f'<ul class="tv-parts"><li><b>{escape(t("page.parameters", n=total))}</b></li>{items}</ul>'

@@ -1,10 +1,15 @@
-"""Attention tab: who looks at whom. All heads of all layers at a glance, one of them exactly, and what was checked."""
+"""Attention tab: who looks at whom. All heads of all layers at a glance, one of them exactly, and what was checked.
+
+Above it, for an encoder-decoder, what the decoder answers; each row of its maps belongs to one token of that answer.
+"""
 
 import base64
 from typing import TYPE_CHECKING, Any
 
+import gradio as gr
 import numpy as np
 
+from tfviz.ui.components import answer
 from tfviz.ui.components.attention_view import attention_view, view_labels
 from tfviz.ui.context import AppContext
 from tfviz.ui.i18n import Translator, milliseconds, significant
@@ -27,7 +32,7 @@ def draw(trace_id: str, trace: "Trace", selection: dict[str, Any], t: Translator
     if target:
         title = t("attention.target_written") if trace.target_written else t("attention.target")
         lists["target"] = _token_list(title, target, t)
-    select = _clamp(selection, trace)
+    select = place(selection, trace)
     return {
         "trace": trace_id,
         "kinds": [_kind(stack, t) for stack in trace.stacks.values()],
@@ -90,8 +95,14 @@ def build(ctx: AppContext) -> None:
         stack = None if trace is None else trace.stacks.get(str(request.get("kind")))
         return {"gone": True} if stack is None or stack.overview is None else _thumbs(stack.overview)
 
+    panel = answer.answer_panel(answer.answer_labels(t.language))
+    ctx.on_trace(panel, lambda trace_id, trace, selection: answer.draw(trace_id, trace, t))
     view = attention_view([head, row, overview], view_labels(t.language))
     ctx.on_trace(view, lambda trace_id, trace, selection: draw(trace_id, trace, selection, t))
+    ctx.on_trace(
+        ctx.selection,
+        lambda trace_id, trace, selection: gr.skip() if _has_kind(selection, trace) else place(selection, trace),
+    )
     ctx.attention_view = view
 
 
@@ -116,10 +127,38 @@ def _whole(request: Any, name: str) -> int:
     return value if isinstance(value, int) else -1
 
 
+def place(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
+    """Where a trace opens: at the selection, or the nearest place to it, if it has that kind of attention.
+
+    Else an encoder-decoder opens at the sharpest head of its cross attention, the others at `FIRST`.
+    """
+    if _has_kind(selection, trace):
+        return _clamp(selection, trace)
+    cross = trace.stacks.get("cross")
+    if cross is None or cross.overview is None:
+        return _clamp({**FIRST, "kind": next(iter(trace.stacks))}, trace)
+    layer, head = sharpest(cross.overview)
+    key = int(cross.layers[layer].weights(head)[0, 0].argmax()) if layer in cross.layers else 0
+    return {"kind": "cross", "layer": layer, "head": head, "query": 0, "key": key}
+
+
+def _has_kind(selection: dict[str, Any], trace: "Trace") -> bool:
+    return str(selection.get("kind")) in trace.stacks
+
+
+def sharpest(overview: np.ndarray) -> tuple[int, int]:
+    """(layer, head) whose rows have the largest mean of their largest weights, by its thumbnails (see thumbnails.py).
+
+    `overview` is uint8 (layer, head, row, column); reading it costs the same however long the text is.
+    """
+    largest = ((overview.max(axis=-1).astype(np.float64) - 1).clip(0) / 254) ** 2
+    layer, head = np.unravel_index(largest.mean(axis=-1).argmax(), overview.shape[:2])
+    return int(layer), int(head)
+
+
 def _clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
-    """The selection carried over to this trace: the same place if it has one, else the nearest."""
-    wanted = str(selection.get("kind"))
-    kind = wanted if wanted in trace.stacks else next(iter(trace.stacks))
+    """The same place in this trace, or the nearest."""
+    kind = str(selection["kind"])
     stack = trace.stacks[kind]
 
     def within(name: str, n: int) -> int:
