@@ -89,7 +89,8 @@ def test_every_path_of_the_readme_exists() -> None:
 def test_every_module_that_the_readme_runs_exists() -> None:
     modules = re.findall(r"python -m (tfviz[\w.]*)", BODY)
     assert modules
-    assert not [name for name in modules if not is_there(name.replace(".", "/") + ".py")]
+    paths = [name.replace(".", "/") for name in modules]
+    assert not [path for path in paths if not is_there(f"{path}.py") and not is_there(f"{path}/__main__.py")]
 
 
 def test_readme_lists_every_setting_with_its_default() -> None:

@@ -16,10 +16,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tfviz"
 
-LEAVES = {"errors", "messages"}  # the sentences: open to every layer but figures
+LEAVES = {"checks", "errors", "messages"}  # the sentences: open to every layer but figures
 MAY_IMPORT = {
     "messages": set(),
     "errors": {"messages"},
+    "checks": {"errors"},
     "registry": LEAVES,
     "config": LEAVES | {"registry"},
     "model": LEAVES | {"registry", "config"},
@@ -40,6 +41,7 @@ HOME = {  # library: the layers that may import it; one that is not here is open
 CLOSED = {  # layer: the only libraries it may import beside Python's own
     "messages": set(),
     "errors": set(),
+    "checks": set(),
     "registry": set(),
     "config": set(),
     "figures": {"numpy", "plotly", "jaxtyping"},

@@ -26,10 +26,12 @@ def placeholders(sentence: str) -> set[str]:
 
 
 def keys_used(path: Path) -> set[str]:
-    """The keys that a Python file names in `text("...")` or in one of our errors."""
+    """The keys that a Python file names in `text("...")` or in one of our errors, and the phrases of its checks."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
+            case ast.Constant(value=str(key)) if re.fullmatch(r"allowed\.\w+", key):
+                found.add(key)
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(key)), *_]):
                 if name in ERRORS | {"text"} and re.fullmatch(r"[\w-]+(\.[\w-]+)+", key):
                     found.add(key)

@@ -22,7 +22,7 @@ BAD = [  # changes, the name blamed, the value as printed, what is allowed
     ({"n_kv_heads": 4}, "n_kv_heads", "4", "a divisor of n_heads = 6"),
     ({"n_kv_heads": 12}, "n_kv_heads", "12", "a divisor of n_heads = 6"),
     ({"n_kv_heads": 0}, "n_kv_heads", "0", "1 or more"),
-    (ODD, "head_dim", "None", "even number"),
+    (ODD, "head_dim", "5", "even number"),
     (ROPE | {"head_dim": 7}, "head_dim", "7", "even number"),
     (ROPE | {"rope_dims": 3}, "rope_dims", "3", "even number from 2 to head_dim = 8"),
     (ROPE | {"rope_dims": 10}, "rope_dims", "10", "even number from 2 to head_dim = 8"),

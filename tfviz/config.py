@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tfviz.errors import TfvizError
+from tfviz.checks import above, divides, from_below, is_number, is_whole, require, whole
+from tfviz.errors import Phrase, TfvizError
 
 MIB = 1024 * 1024
 
@@ -31,8 +32,8 @@ class RopeScaling:
     @property
     def possible(self) -> bool:
         """Whether its numbers are numbers and make sense; which kinds there are is known to tfviz.model only."""
-        numbers = isinstance(self.kind, str) and all(map(_is_number, (self.factor, self.fast, self.slow)))
-        return numbers and self.factor >= 1 and _is_whole(self.original, 1) and self.fast > self.slow > 0
+        numbers = isinstance(self.kind, str) and all(map(is_number, (self.factor, self.fast, self.slow)))
+        return numbers and self.factor >= 1 and is_whole(self.original, 1) and self.fast > self.slow > 0
 
 
 @dataclass(frozen=True)
@@ -75,44 +76,47 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "d_ff", "n_heads", "max_seq_len"):
-            _need(self, name, _is_whole(getattr(self, name), 1), "a whole number, 1 or more")
+            whole(name, getattr(self, name), 1)
         for name in ("target_vocab_size", "n_kv_heads", "head_dim", "window", "rope_dims"):
             value = getattr(self, name)
-            _need(self, name, value is None or _is_whole(value, 1), "a whole number, 1 or more, or None")
+            require(value is None or is_whole(value, 1), name, value, "allowed.whole_or_none", low=1)
         for name in ("n_encoder_layers", "n_decoder_layers"):
-            _need(self, name, _is_whole(getattr(self, name), 0), "a whole number, 0 or more")
+            whole(name, getattr(self, name), 0)
         for name in ("attention_bias", "feed_forward_bias", "tie_embeddings", "scale_embedding", "embedding_norm"):
-            _need(self, name, isinstance(getattr(self, name), bool), "True or False")
+            require(isinstance(getattr(self, name), bool), name, getattr(self, name), "allowed.flag")
         for name in ("positions", "norm", "feed_forward"):
-            _need(self, name, isinstance(getattr(self, name), str), "a name")
-        _need(self, "n_decoder_layers", self.n_encoder_layers + self.n_decoder_layers > 0, "at least one layer in all")
-        _need(self, "dropout", _is_number(self.dropout) and 0 <= self.dropout < 1, "0 or more and less than 1")
-        _need(self, "norm_eps", _is_number(self.norm_eps) and self.norm_eps > 0, "more than 0")
-        _need(self, "placement", self.placement in ("pre", "post"), "pre or post")
+            require(isinstance(getattr(self, name), str), name, getattr(self, name), "allowed.name")
+        from_below("dropout", self.dropout, 0, 1)
+        above("norm_eps", self.norm_eps, 0)
+        _either("placement", self.placement, "pre", "post")
+        some = self.n_encoder_layers + self.n_decoder_layers > 0
+        require(some, "n_decoder_layers", self.n_decoder_layers, "allowed.some_layer")
+        no_target = self.n_decoder_layers > 0 or self.target_vocab_size is None
+        require(no_target, "target_vocab_size", self.target_vocab_size, "allowed.no_target_vocabulary")
         if self.head_dim is None:
-            _need(self, "n_heads", self.d_model % self.n_heads == 0, f"a divisor of d_model = {self.d_model}")
-        shared = self.n_heads % self.kv_heads == 0
-        _need(self, "n_kv_heads", shared, f"a divisor of n_heads = {self.n_heads}")
+            divides("n_heads", self.n_heads, "d_model", self.d_model)
+        divides("n_kv_heads", self.kv_heads, "n_heads", self.n_heads)
         if self.positions == "rope":
             self._check_rope()
-        size = min(self.vocab_size, self.target_vocabulary)
+        last = min(self.vocab_size, self.target_vocabulary) - 1
         for name in ("pad_id", "start_id", "end_id"):
             value = getattr(self, name)
-            holds = (name == "pad_id" and value is None) or (_is_whole(value, 0) and value < size)
-            _need(self, name, holds, f"an id of the vocabulary, 0 to {size - 1}")
-        _need(self, "pad_id", self.pad_id not in {self.start_id, self.end_id}, "neither start_id nor end_id")
+            holds = (name == "pad_id" and value is None) or (is_whole(value, 0) and value <= last)
+            require(holds, name, value, "allowed.id", last=last)
+        apart = self.pad_id not in {self.start_id, self.end_id}
+        require(apart, "pad_id", self.pad_id, "allowed.no_other_duty")
 
     def _check_rope(self) -> None:
-        _need(self, "rope_base", _is_number(self.rope_base) and self.rope_base > 1, "more than 1")
-        _need(self, "rope_pairs", self.rope_pairs in ("halves", "interleaved"), "halves or interleaved")
+        above("rope_base", self.rope_base, 1)
+        _either("rope_pairs", self.rope_pairs, "halves", "interleaved")
         if self.rope_dims is None:
-            _need(self, "head_dim", self.width % 2 == 0, "an even number: RoPE rotates pairs of dimensions")
+            require(self.width % 2 == 0, "head_dim", self.width, "allowed.even")
         else:
             fits = 2 <= self.rope_dims <= self.width and self.rope_dims % 2 == 0
-            _need(self, "rope_dims", fits, f"an even number from 2 to head_dim = {self.width}")
+            require(fits, "rope_dims", self.rope_dims, "allowed.even_to", high=self.width)
         scaling = self.rope_scaling
-        allowed = "None or a RopeScaling: a factor of 1 or more, original a whole number, fast above slow above 0"
-        _need(self, "rope_scaling", scaling is None or (isinstance(scaling, RopeScaling) and scaling.possible), allowed)
+        possible = scaling is None or (isinstance(scaling, RopeScaling) and scaling.possible)
+        require(possible, "rope_scaling", scaling, "allowed.rope_scaling")
 
     @property
     def family(self) -> str:
@@ -156,17 +160,8 @@ def _refuse_unknown(kind: type, values: Mapping[str, Any]) -> None:
             raise TfvizError("error.config_field", name=name, allowed=", ".join(sorted(known)))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _need(config: TransformerConfig, name: str, holds: bool, allowed: str) -> None:
-    if not holds:
-        raise TfvizError("error.config", name=name, value=getattr(config, name), allowed=allowed)
+def _either(name: str, value: object, one: str, other: str) -> None:
+    require(value in (one, other), name, value, "allowed.either", one=one, other=other)
 
 
 _PAPER_BASE = TransformerConfig(vocab_size=37_000, max_seq_len=5000)  # sinusoids have no last position
@@ -244,7 +239,7 @@ def _whole(env: Mapping[str, str], name: str, default: int) -> int:
     except ValueError:
         value = -1
     if value < 0:
-        raise TfvizError("error.setting", name=name, value=raw, allowed="a whole number, 0 or more")
+        raise TfvizError("error.setting", name=name, value=raw, allowed=Phrase("allowed.whole", {"low": 0}))
     return value
 
 
@@ -252,14 +247,14 @@ def _flag(env: Mapping[str, str], name: str, default: bool) -> bool:
     raw = env.get(name, "").strip().lower()
     if raw in {"", "0", "1", "true", "false", "yes", "no", "on", "off"}:
         return default if not raw else raw in {"1", "true", "yes", "on"}
-    raise TfvizError("error.setting", name=name, value=raw, allowed="0 or 1")
+    raise TfvizError("error.setting", name=name, value=raw, allowed=Phrase("allowed.either", {"one": 0, "other": 1}))
 
 
 def _device(env: Mapping[str, str]) -> str:
     """Only its form: whether the device is there is known once torch is."""
     device = env.get("TFVIZ_DEVICE", "").strip() or "auto"
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
-        raise TfvizError("error.setting", name="TFVIZ_DEVICE", value=device, allowed="auto, cpu, cuda, cuda:1 or mps")
+        raise TfvizError("error.setting", name="TFVIZ_DEVICE", value=device, allowed=Phrase("allowed.device", {}))
     return device
 
 

@@ -1,6 +1,17 @@
 """What a caller can do wrong. Each error is one sentence, kept in the translation files and filled with its values."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from tfviz.messages import sentences, text
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A value of a sentence that is translated with it: "a whole number, 1 or more"."""
+
+    key: str
+    values: Mapping[str, object]
 
 
 class TfvizError(ValueError):
@@ -8,10 +19,14 @@ class TfvizError(ValueError):
 
     def __init__(self, key: str, **values: object) -> None:
         self.key, self.values = key, values
-        super().__init__(text(key, "en", **values))
+        super().__init__(TfvizError.in_language(self, "en"))
 
     def in_language(self, language: str) -> str:
-        return text(self.key, language, **self.values)
+        return text(self.key, language, **{name: _said(value, language) for name, value in self.values.items()})
+
+
+def _said(value: object, language: str) -> object:
+    return text(value.key, language, **value.values) if isinstance(value, Phrase) else value
 
 
 class UnknownChoice(TfvizError):

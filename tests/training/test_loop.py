@@ -240,8 +240,8 @@ def test_a_number_that_makes_no_recipe_is_refused_by_name_and_value(wrong: dict)
         ({"precision": "int8"}, "fp32, bf16, fp16"),
         ({"schedule": "none"}, "noam"),
         ({"smoothing_over": "x"}, "all, allowed"),
-        ({"betas": (1.0, 0.98)}, "beta1 is 1.0"),
-        ({"betas": (0.9, -0.1)}, "beta2 is -0.1"),
+        ({"betas": (1.0, 0.98)}, "beta1 = 1.0"),
+        ({"betas": (0.9, -0.1)}, "beta2 = -0.1"),
     ],
 )
 def test_a_word_that_makes_no_recipe_is_answered_with_those_that_do(wrong: dict, choices: str) -> None:

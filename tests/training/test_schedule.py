@@ -52,7 +52,7 @@ def test_what_makes_no_rate_is_refused_with_name_value_and_bound(wrong: dict, sa
 def test_the_decay_is_one_then_a_line_then_nothing() -> None:
     assert [linear_decay(step, 4, 8) for step in (0, 3, 4, 5, 6, 7, 8, 9)] == [1, 1, 1, 0.75, 0.5, 0.25, 0, 0]
     assert [linear_decay(step, 4, 4) for step in (4, 5)] == [1, 0]
-    with pytest.raises(TfvizError, match="end is 3"):
+    with pytest.raises(TfvizError, match="end = 3"):
         linear_decay(1, 4, 3)
 
 

@@ -103,7 +103,7 @@ def test_the_smallest_tasks_have_words_on_both_sides() -> None:
 
 
 def test_an_empty_batch_and_an_unknown_task_are_refused() -> None:
-    with pytest.raises(TfvizError, match="n is 0"):
+    with pytest.raises(TfvizError, match="n = 0"):
         TASKS["copy"]().batch(0, generator(0))
     with pytest.raises(TfvizError, match="copy, reverse, sort, dates"):
         choose(TASKS, "shuffle", "task")

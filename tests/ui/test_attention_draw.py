@@ -15,7 +15,7 @@ from tfviz.introspection.trace import LayerAttention, Trace
 from tfviz.messages import LANGUAGES
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs import attention as tab
-from tfviz.ui.tabs.attention import EXACT_CELLS, FIRST, _look_up, draw, draw_head, draw_row, place, sharpest
+from tfviz.ui.tabs.attention import EXACT_CELLS, FIRST, _look_up, draw, draw_head, draw_row, most_telling, place
 
 EN = Translator("en")
 TEXT = "The animal didn't cross the street because it was too tired"
@@ -179,35 +179,47 @@ def test_a_selection_that_exists_is_kept_in_its_own_stack(trace_of: Any) -> None
     assert draw("id", trace_of("bart"), too_deep, EN)["select"]["layer"] == 1
 
 
-def test_the_sharpest_head_has_the_largest_mean_of_its_rows_largest_weights() -> None:
-    overview = np.full((2, 3, 4, 5), 100, dtype=np.uint8)
-    overview[0, 1, 0, 2] = 255  # one certain row, the rest even
-    assert sharpest(overview) == (0, 1)
-    overview[1, 2, :, 4] = 180  # every row fairly certain: a mean of 0.5 against 0.36
-    assert sharpest(overview) == (1, 2)
-    overview[1, 0] = 0  # all blocked: no weight at all
-    assert sharpest(overview) == (1, 2)
+def coded(weights: list[list[list[float]]]) -> np.ndarray:
+    """One layer's thumbnails of these heads."""
+    return np.round(1 + 254 * np.sqrt(np.array([weights], dtype=np.float64))).astype(np.uint8)
 
 
-def test_sharpness_is_of_weights_and_not_of_their_codes() -> None:
-    """Codes grow with the square root: (1 + 0) / 2 of weights beats 0.4, while of codes it would not."""
-    overview = np.ones((1, 2, 2, 2), dtype=np.uint8)
-    overview[0, 0, :, 0] = 1 + round(254 * 0.4**0.5)
-    overview[0, 1, 0, 0] = 255
-    assert sharpest(overview) == (0, 1)
+def test_the_most_telling_head_aligns_each_row_with_its_own_column() -> None:
+    same = [[1.0, 0, 0]] * 3  # sharp, but always at the same place
+    even = [[1 / 3] * 3] * 3
+    aligned = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]
+    assert most_telling(coded([same, even, aligned])) == (0, 2)
+    assert most_telling(coded([aligned, even, same])) == (0, 0)
+
+
+def test_the_most_telling_head_is_one_of_the_last_layer() -> None:
+    first, last = coded([np.eye(3).tolist(), [[1 / 3] * 3] * 3]), coded([[[1 / 3] * 3] * 3, [[0.5, 0.5, 0]] * 3])
+    assert most_telling(np.concatenate([first, last]))[0] == 1
+
+
+def test_a_row_with_nothing_allowed_tells_nothing() -> None:
+    overview = coded([np.eye(3).tolist(), np.eye(3).tolist()])
+    overview[0, 0] = 0
+    assert most_telling(overview) == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["t5", "bart"])
-def test_the_sharpest_head_of_a_short_text_is_that_of_the_exact_weights(name: str, trace_of: Any) -> None:
+def test_the_most_telling_head_of_a_short_text_is_that_of_the_exact_weights(name: str, trace_of: Any) -> None:
     trace = trace_of(name)
-    means = trace.attention["cross"].max(axis=-1).mean(axis=-1)
-    assert means[sharpest(trace.stacks["cross"].overview)] == pytest.approx(means.max(), abs=1e-2)
+    weights = trace.attention["cross"][-1].astype(np.float64)
+
+    def entropy(p: np.ndarray) -> np.ndarray:
+        return -(p * np.log(p + 1e-30)).sum(axis=-1)
+
+    information = entropy(weights.mean(axis=1)) - entropy(weights).mean(axis=-1)
+    _, head = most_telling(trace.stacks["cross"].overview)
+    assert information[head] == pytest.approx(information.max(), abs=2e-2)
 
 
-def test_a_decoders_place_opens_an_encoder_decoder_at_its_sharpest_cross_head(trace_of: Any) -> None:
+def test_a_decoders_place_opens_an_encoder_decoder_at_its_most_telling_cross_head(trace_of: Any) -> None:
     trace = trace_of("t5")
     select = draw("id", trace, FIRST, EN)["select"]
-    assert (select["layer"], select["head"]) == sharpest(trace.stacks["cross"].overview)
+    assert (select["layer"], select["head"]) == most_telling(trace.stacks["cross"].overview)
     row = trace.attention["cross"][select["layer"], select["head"], 0]
     assert (select["kind"], select["query"], select["key"]) == ("cross", 0, int(row.argmax()))
 

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tfviz.checks import from_to, is_whole, require, whole
 from tfviz.config import TransformerConfig
 from tfviz.errors import TfvizError
-from tfviz.inference.sampling import GREEDY, Sampling, draw, is_number, is_whole, largest, need, next_probabilities
+from tfviz.inference.sampling import GREEDY, Sampling, draw, largest, next_probabilities
 from tfviz.model import KVCache, Transformer
 
 Ids = Int[Tensor, "batch length"]
@@ -98,7 +99,7 @@ def generate(
     """
     steps = _allowed_steps(model, prompt_ids, max_new_tokens)
     last = "max_positions" if steps < max_new_tokens else "max_new_tokens"
-    need("seed", seed, seed is None or (is_whole(seed, 0) and seed < 2**63), "a whole number, 0 to 2^63 - 1, or None")
+    require(seed is None or (is_whole(seed, 0) and seed < 2**63), "seed", seed, "allowed.seed")
     generator = torch.Generator(prompt_ids.device)
     generator.manual_seed(generator.seed() if seed is None else seed)
     return _steps(model, prompt_ids, steps, last, sampling, use_cache, generator, stop_at_end)
@@ -151,9 +152,9 @@ def beam_search(
     `generate`, for more than one row and for n_beams below 1.
     """
     steps = _allowed_steps(model, prompt_ids, max_new_tokens)
-    need("n_beams", n_beams, is_whole(n_beams, 1), "a whole number, 1 or more")
-    need("length_penalty", length_penalty, is_number(length_penalty, -10, 10), "a number from -10 to 10 (0: none)")
-    need("prompt_ids.shape[0]", len(prompt_ids), len(prompt_ids) == 1, "1: beam search follows one prompt at a time")
+    whole("n_beams", n_beams, 1)
+    from_to("length_penalty", length_penalty, -10, 10)
+    require(len(prompt_ids) == 1, "prompt_ids.shape[0]", len(prompt_ids), "allowed.one_prompt")
 
     def score(log_prob: float, length: int) -> float:
         return log_prob / length**length_penalty
@@ -217,7 +218,7 @@ def log_prob_of(model: Transformer, prompt_ids: Ids, target_ids: Ids) -> Float[T
 
 def _allowed_steps(model: Transformer, prompt_ids: Ids, max_new_tokens: int) -> int:
     """How many tokens there are places for, at most `max_new_tokens`; everything that can be wrong is refused here."""
-    need("max_new_tokens", max_new_tokens, is_whole(max_new_tokens, 1), "a whole number, 1 or more")
+    whole("max_new_tokens", max_new_tokens, 1)
     _check_prompt(model, prompt_ids)
     assert model.decoder is not None
     positions = model.decoder.embedding.positions

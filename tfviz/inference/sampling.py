@@ -8,7 +8,6 @@ Logits in, logits out, -inf where a token is cut; equal logits rank by id, so th
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,24 +16,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tfviz.errors import TfvizError
+from tfviz.checks import at_least, is_number, is_whole, require
 
 Logits = Float[Tensor, "batch vocab"]
 Probs = Float[Tensor, "batch vocab"]
-
-
-def need(name: str, value: object, holds: bool, allowed: str) -> None:
-    """`TfvizError` with name, value and what is allowed, unless `holds`."""
-    if not holds:
-        raise TfvizError("error.generation.value", name=name, value=value, allowed=allowed)
-
-
-def is_whole(value: object, low: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
-
-
-def is_number(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
 @dataclass(frozen=True)
@@ -46,10 +31,10 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        heat, k, p = self.temperature, self.top_k, self.top_p
-        need("temperature", heat, is_number(heat, 0, sys.float_info.max), "a number, 0 or more (0 is greedy)")
-        need("top_k", k, k is None or is_whole(k, 1), "a whole number, 1 or more, or None")
-        need("top_p", p, p is None or (is_number(p, 0, 1) and p > 0), "more than 0 and at most 1, or None")
+        at_least("temperature", self.temperature, 0)
+        k, p = self.top_k, self.top_p
+        require(k is None or is_whole(k, 1), "top_k", k, "allowed.whole_or_none", low=1)
+        require(p is None or (is_number(p) and 0 < p <= 1), "top_p", p, "allowed.share_or_none")
 
 
 GREEDY = Sampling(temperature=0)

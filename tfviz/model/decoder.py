@@ -68,6 +68,8 @@ class DecoderLayer(nn.Module):
             report(self, "feed_forward_out", out)
             return out
 
+        if self.cross_attention is not None and memory is None and not (caches[1] is not None and caches[1].complete):
+            raise TfvizError("error.no_memory")
         report(self, "resid_pre", x)
         x = self.attention_residual(x, attend)
         report(self, "resid_mid", x)
@@ -97,8 +99,6 @@ class Decoder(nn.Module):
         cache: KVCache | None = None,
     ) -> Stream:
         """With a cache, `ids` are the tokens it has not seen; it is extended by them."""
-        if memory is None and self.config.n_encoder_layers and not (cache is not None and cache.length):
-            raise TfvizError("error.no_memory")
         n, device, window = ids.shape[1], ids.device, self.config.window
         total = n if cache is None else cache.length + n
         scheme = self.embedding.positions

@@ -33,7 +33,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Stream) -> Stream:
         hidden = self.hidden(x)
         report(self, "feed_forward_hidden", hidden)
-        return self.w_2(self.dropout(hidden))
+        return self.w_2(self.dropout(hidden) if self.training else hidden)
 
 
 class GatedFeedForward(FeedForward):

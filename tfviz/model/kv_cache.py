@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tfviz.errors import TfvizError
+
 Keys = Float[Tensor, "batch kv_head pos dim"]
 Values = Float[Tensor, "batch kv_head pos value_dim"]
 MemoryMask = Bool[Tensor, "batch 1 1 source"]
@@ -26,6 +28,8 @@ class AttentionCache:
 
     def extend(self, key: Keys, value: Values) -> tuple[Tensor, Tensor]:
         """Appends the new positions and gives all of them. Inference only: gradients do not flow through a cache."""
+        if self._key is not None and len(key) != len(self._key):
+            raise TfvizError("error.cache_rows", n=len(key), held=len(self._key))
         total = self.length + key.shape[2]
         self._key, self._value = self._with_room(self._key, key, total), self._with_room(self._value, value, total)
         self._key[:, :, self.length : total] = key
@@ -52,8 +56,9 @@ class AttentionCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the positions in use, counted from the tensors."""
-        return 0 if self._key is None else sum(held.numel() * held.element_size() for held in self.read())
+        """Bytes of the positions in use, by the tensors that hold them."""
+        held = () if self._key is None or self._value is None else (self._key, self._value)
+        return sum(each.nbytes // each.shape[2] * self.length for each in held)
 
 
 class MemoryCache:

@@ -10,7 +10,7 @@ grouped-query attention (https://arxiv.org/abs/2305.13245), with one multi-query
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tfviz.errors import TfvizError
+from tfviz.checks import divides
 from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
 from tfviz.model.attention_call import AttentionRecord, current_call
 from tfviz.model.kv_cache import AttentionCache, MemoryCache
@@ -40,12 +40,10 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        if head_dim is None and d_model % n_heads:
-            raise TfvizError("error.config", name="n_heads", value=n_heads, allowed=f"a divisor of d_model = {d_model}")
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
-        if n_heads % self.n_kv_heads:
-            allowed = f"a divisor of n_heads = {n_heads}"
-            raise TfvizError("error.config", name="n_kv_heads", value=n_kv_heads, allowed=allowed)
+        self.n_heads, self.n_kv_heads = n_heads, n_heads if n_kv_heads is None else n_kv_heads
+        if head_dim is None:
+            divides("n_heads", n_heads, "d_model", d_model)
+        divides("n_kv_heads", self.n_kv_heads, "n_heads", n_heads)
         self.head_dim = head_dim or d_model // n_heads
         self.w_q = nn.Linear(d_model, n_heads * self.head_dim, bias=bias)
         self.w_k = nn.Linear(d_model, self.n_kv_heads * self.head_dim, bias=bias)
@@ -90,4 +88,4 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Float[Tensor, "batch pos features"], n_heads: int) -> Float[Tensor, "batch head pos dim"]:
         """[batch, position, head x dim] -> [batch, head, position, dim]"""
-        return x.unflatten(-1, (n_heads, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:2], n_heads, self.head_dim).transpose(1, 2)

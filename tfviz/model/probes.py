@@ -43,6 +43,7 @@ def probes(model: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
     wanted = set(names or PROBES)
     for name in wanted:
         choose(dict.fromkeys(PROBES), name, "probe")
+    around = current_call()
     paths = {id(module): path for path, module in model.named_modules()}
     seen: dict[str, Tensor] = {}
 
@@ -51,7 +52,14 @@ def probes(model: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
             path = paths[id(module)]
             seen[f"{path}.{name}" if path else name] = value
 
+    def tap(module: nn.Module, name: str, value: Tensor) -> None:
+        if around.tap is not None:
+            around.tap(module, name, value)
+        keep(module, name, value)
+
     def watch(record: AttentionRecord) -> None:
+        if around.watch is not None:
+            around.watch(record)
         q, k, v, mask, rule = record.query, record.key, record.value, record.mask, record.rule
         for name, value in (("query", q), ("key", k), ("value", v)):
             keep(record.module, name, value)
@@ -60,6 +68,6 @@ def probes(model: nn.Module, *names: str) -> Iterator[dict[str, Tensor]]:
         if "weights" in wanted:
             keep(record.module, "weights", attention_weights(q, k, mask, rule))
 
-    watched = watch if wanted & set(OF_ATTENTION) else None
-    with attention_call(replace(current_call(), tap=keep, watch=watched)):
+    watched = watch if wanted & set(OF_ATTENTION) else around.watch
+    with attention_call(replace(around, tap=tap, watch=watched)):
         yield seen

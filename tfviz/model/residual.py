@@ -27,14 +27,18 @@ class PostNorm(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
-        return self.norm(x + self.dropout(sublayer(x)))
+        return self.norm(x + self.drop(sublayer(x)))
+
+    def drop(self, y: Stream) -> Stream:
+        """Dropout while training. Otherwise not even called: in a decode step of a small model calls are what costs."""
+        return self.dropout(y) if self.training else y
 
 
 class PreNorm(PostNorm):
     """The norm on the branch; the stack ends with one more norm."""
 
     def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
-        return x + self.dropout(sublayer(self.norm(x)))
+        return x + self.drop(sublayer(self.norm(x)))
 
 
 PLACEMENTS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}

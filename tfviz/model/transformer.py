@@ -61,10 +61,14 @@ class Transformer(nn.Module):
         """
         if self.decoder is None:
             raise TfvizError("error.no_decoder")
+        if self.encoder is None and memory is not None:
+            raise TfvizError("error.unread_memory")
         return self.output(self.decoder(target_ids, memory, memory_mask, cache))
 
     def forward(self, source_ids: Ids, target_ids: TargetIds | None = None) -> Float[Tensor, "batch pos vocab"]:
         """Logits of the whole pass. Only an encoder-decoder takes `target_ids`."""
+        if (self.encoder is None or self.decoder is None) and target_ids is not None:
+            raise TfvizError("error.unread_target", family=self.config.family)
         if self.encoder is None:
             return self.decode(source_ids)
         if self.decoder is None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from string import digits
 
-from tfviz.training.checks import from_to
+from tfviz.checks import from_to
 from tfviz.training.date_styles import (
     CASES,
     FIRST,

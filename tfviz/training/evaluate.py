@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tfviz.checks import at_least
 from tfviz.model.transformer import Transformer
-from tfviz.training.checks import at_least
 from tfviz.training.tasks import END, START, Example, Task
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tfviz.checks import above, at_least, from_below, from_to
 from tfviz.errors import TfvizError, UnsupportedHere
 from tfviz.model.transformer import Transformer
 from tfviz.registry import choose
-from tfviz.training.checks import above, at_least, from_below, from_to
 from tfviz.training.loss import LabelSmoothingLoss
 from tfviz.training.schedule import Schedule
 from tfviz.training.tasks import Batch, Task

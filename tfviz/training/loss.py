@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tfviz.checks import at_least, from_below
 from tfviz.errors import TfvizError
 from tfviz.registry import choose
-from tfviz.training.checks import at_least, from_below
 
 
 class Masses(NamedTuple):

@@ -8,8 +8,8 @@ Source: Vaswani et al. 2017, section 5.3, https://arxiv.org/abs/1706.03762
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tfviz.checks import above, at_least
 from tfviz.registry import choose
-from tfviz.training.checks import above, at_least
 
 
 def noam_lr(step: int, d_model: int = 512, warmup_steps: int = 4000) -> float:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tfviz.training.checks import at_least, from_to
+from tfviz.checks import at_least, from_to
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 PAD, START, END, UNKNOWN = range(len(SPECIAL))

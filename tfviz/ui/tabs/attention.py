@@ -130,14 +130,14 @@ def _whole(request: Any, name: str) -> int:
 def place(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
     """Where a trace opens: at the selection, or the nearest place to it, if it has that kind of attention.
 
-    Else an encoder-decoder opens at the sharpest head of its cross attention, the others at `FIRST`.
+    Else an encoder-decoder opens at the most telling head of its cross attention, the others at `FIRST`.
     """
     if _has_kind(selection, trace):
         return _clamp(selection, trace)
     cross = trace.stacks.get("cross")
     if cross is None or cross.overview is None:
         return _clamp({**FIRST, "kind": next(iter(trace.stacks))}, trace)
-    layer, head = sharpest(cross.overview)
+    layer, head = most_telling(cross.overview)
     key = int(cross.layers[layer].weights(head)[0, 0].argmax()) if layer in cross.layers else 0
     return {"kind": "cross", "layer": layer, "head": head, "query": 0, "key": key}
 
@@ -146,14 +146,22 @@ def _has_kind(selection: dict[str, Any], trace: "Trace") -> bool:
     return str(selection.get("kind")) in trace.stacks
 
 
-def sharpest(overview: np.ndarray) -> tuple[int, int]:
-    """(layer, head) whose rows have the largest mean of their largest weights, by its thumbnails (see thumbnails.py).
+def most_telling(overview: np.ndarray) -> tuple[int, int]:
+    """(layer, head) of the last layer in which the row says most about the column: their mutual information.
 
-    `overview` is uint8 (layer, head, row, column); reading it costs the same however long the text is.
+    It is high where each row looks at one place and different rows at different ones, as an alignment does; a head that
+    always looks at the same token has none. The last layer is what the output is made from. `overview` is uint8 (layer,
+    head, row, column), see thumbnails.py; reading it costs the same however long the text is.
     """
-    largest = ((overview.max(axis=-1).astype(np.float64) - 1).clip(0) / 254) ** 2
-    layer, head = np.unravel_index(largest.mean(axis=-1).argmax(), overview.shape[:2])
-    return int(layer), int(head)
+    weights = ((overview[-1].astype(np.float64) - 1).clip(0) / 254) ** 2
+    rows = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)
+    information = _entropy(rows.mean(axis=1)) - _entropy(rows).mean(axis=-1)
+    return len(overview) - 1, int(information.argmax())
+
+
+def _entropy(p: np.ndarray) -> np.ndarray:
+    """Over the last axis, in nats."""
+    return -(p * np.log(np.maximum(p, 1e-12))).sum(axis=-1)
 
 
 def _clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
