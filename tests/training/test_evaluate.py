@@ -201,7 +201,15 @@ def test_the_shipped_model_is_sure_of_a_date(text: str, iso: str, shipped: tuple
 
 @pytest.mark.parametrize(
     "text",
-    ["hello world", "The animal didn't cross the street because it was too tired", "March 2024", "qwerty", "你好"],
+    [
+        "hello world",
+        "The animal didn't cross the street because it was too tired",
+        "March 2024",
+        "31 February 2023",
+        "2023-13-45",
+        "qwerty",
+        "你好",
+    ],
 )
 def test_the_shipped_model_is_unsure_of_what_is_no_date(text: str, shipped: tuple[Transformer, DateTask, dict]) -> None:
     model, task, _ = shipped
