@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,22 @@ import pytest
 from tests.checkpoints import ARCHITECTURES
 from tests.conftest import Loaded
 from tfviz.introspection.capture import capture
-from tfviz.introspection.trace import LayerAttention, Trace
+from tfviz.introspection.trace import Answer, LayerAttention, Trace
 from tfviz.messages import LANGUAGES
+from tfviz.sources.tokens import Token
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs import attention as tab
-from tfviz.ui.tabs.attention import EXACT_CELLS, FIRST, _look_up, draw, draw_head, draw_row, most_telling, place
+from tfviz.ui.tabs.attention import (
+    EXACT_CELLS,
+    FIRST,
+    _look_up,
+    best_copying,
+    draw,
+    draw_head,
+    draw_row,
+    most_telling,
+    place,
+)
 
 EN = Translator("en")
 TEXT = "The animal didn't cross the street because it was too tired"
@@ -216,10 +228,34 @@ def test_the_most_telling_head_of_a_short_text_is_that_of_the_exact_weights(name
     assert information[head] == pytest.approx(information.max(), abs=2e-2)
 
 
-def test_a_decoders_place_opens_an_encoder_decoder_at_its_most_telling_cross_head(trace_of: Any) -> None:
+def with_answer(trace: Any, texts: list[str]) -> Any:
+    """The trace as if the decoder had said this: one token a position, each as probable as the others."""
+    tokens = tuple(Token(0, text, text) for text in texts)
+    answer = Answer("".join(texts), tokens, np.full(len(texts), 0.5, np.float32), ((),) * len(texts), True)
+    return replace(trace, answer=answer)
+
+
+def test_the_best_copying_head_looks_at_the_token_it_writes(trace_of: Any) -> None:
+    trace = trace_of("t5")
+    source = [token.text for token in trace.source_tokens]
+    answer = ["#"] * (len(trace.target_tokens) - 1) + [source[2]]
+    copied = np.array([text == source[2] for text in source])
+    weights = trace.attention["cross"][-1]
+    layer, head = best_copying(with_answer(trace, answer)) or (None, None)
+    assert (layer, head) == (trace.stacks["cross"].n_layers - 1, weights[:, -1, copied].sum(axis=-1).argmax())
+
+
+def test_no_head_copies_where_no_token_is_repeated(trace_of: Any) -> None:
+    trace = trace_of("t5")
+    assert best_copying(with_answer(trace, ["#"] * len(trace.target_tokens))) is None
+    assert best_copying(replace(trace, answer=None)) is None
+
+
+def test_a_decoders_place_opens_an_encoder_decoder_at_its_best_cross_head(trace_of: Any) -> None:
     trace = trace_of("t5")
     select = draw("id", trace, FIRST, EN)["select"]
-    assert (select["layer"], select["head"]) == most_telling(trace.stacks["cross"].overview)
+    best = best_copying(trace) or most_telling(trace.stacks["cross"].overview)
+    assert (select["layer"], select["head"]) == best
     row = trace.attention["cross"][select["layer"], select["head"], 0]
     assert (select["kind"], select["query"], select["key"]) == ("cross", 0, int(row.argmax()))
 

@@ -130,20 +130,37 @@ def _whole(request: Any, name: str) -> int:
 def place(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
     """Where a trace opens: at the selection, or the nearest place to it, if it has that kind of attention.
 
-    Else an encoder-decoder opens at the most telling head of its cross attention, the others at `FIRST`.
+    Else an encoder-decoder opens in the last layer of its cross attention, at the head that copies best or, where
+    nothing is copied, tells most; the others open at `FIRST`.
     """
     if _has_kind(selection, trace):
         return _clamp(selection, trace)
     cross = trace.stacks.get("cross")
     if cross is None or cross.overview is None:
         return _clamp({**FIRST, "kind": next(iter(trace.stacks))}, trace)
-    layer, head = most_telling(cross.overview)
+    layer, head = best_copying(trace) or most_telling(cross.overview)
     key = int(cross.layers[layer].weights(head)[0, 0].argmax()) if layer in cross.layers else 0
     return {"kind": "cross", "layer": layer, "head": head, "query": 0, "key": key}
 
 
 def _has_kind(selection: dict[str, Any], trace: "Trace") -> bool:
     return str(selection.get("kind")) in trace.stacks
+
+
+def best_copying(trace: "Trace") -> tuple[int, int] | None:
+    """(layer, head) of the last cross-attention that, to write a token which is in the source, looks at it most.
+
+    None where the answer has no token of the source in it, there is none, or the map is too large to read at a glance.
+    """
+    cross, answer = trace.stacks["cross"], trace.answer
+    layer = max(cross.layers)
+    if answer is None or len(answer.tokens) * len(trace.source_tokens) > EXACT_CELLS:
+        return None
+    copied = np.array([[token.text == source.text for source in trace.source_tokens] for token in answer.tokens])
+    if not copied.any():
+        return None
+    weights = cross.layers[layer].weights()  # row i is where the decoder looks to write answer.tokens[i]
+    return layer, int((weights * copied).sum(axis=(1, 2)).argmax())
 
 
 def most_telling(overview: np.ndarray) -> tuple[int, int]:
