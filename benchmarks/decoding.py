@@ -2,8 +2,8 @@
 
 Run: python benchmarks/decoding.py [--steps 64] [--rounds 9] [--batch 1 4 16] [--threads 0]
 A step's time hardly depends on the weights: random ones, unless the trained model lies in assets/models/dates. Without
-the cache the decoder reads everything again at each step; the source is encoded once in both. With one row so small a
-model costs mostly Python and operator calls, which the cache cannot save: beams and batches show it at work.
+the cache the decoder reads everything again at each step; the source is encoded once in both. One row of so small a
+model costs mostly operator calls, which no cache can save: with more rows, or beams, the ratio grows.
 """
 
 import argparse

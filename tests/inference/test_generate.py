@@ -183,7 +183,7 @@ def test_a_source_beyond_what_the_encoder_learned_is_refused() -> None:
 def test_steps_come_one_by_one_and_the_stream_can_be_closed() -> None:
     model = build(CONFIGS["gpt"])
     decoded = []
-    model.decoder.register_forward_pre_hook(lambda module, inputs: decoded.append(inputs[0].shape[1]))  # type: ignore[union-attr]
+    model.output.register_forward_pre_hook(lambda module, inputs: decoded.append(inputs[0].numel() // TINY.d_model))
     stream = generate(model, random_ids(1, 4), max_new_tokens=9, stop_at_end=False)
     assert isinstance(stream, Iterator) and decoded == []
     assert next(stream).index == 0 and decoded == [4]

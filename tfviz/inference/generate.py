@@ -17,6 +17,7 @@ from torch import Tensor
 from tfviz.checks import from_to, is_whole, require, whole
 from tfviz.config import TransformerConfig
 from tfviz.errors import TfvizError
+from tfviz.inference.flat import FlatDecoder
 from tfviz.inference.sampling import GREEDY, Sampling, draw, largest, next_probabilities
 from tfviz.model import KVCache, Transformer
 
@@ -49,7 +50,7 @@ class Hypothesis:
 class _Decoding:
     """A model between two steps: what its decoder reads besides its tokens, and how many tokens it has read."""
 
-    def __init__(self, model: Transformer, prompt_ids: Ids, use_cache: bool) -> None:
+    def __init__(self, model: Transformer, prompt_ids: Ids, steps: int, use_cache: bool) -> None:
         config = model.config
         self.model, self.memory, self.memory_mask = model, None, None
         self.cache: KVCache | None = model.new_cache() if use_cache else None
@@ -57,13 +58,17 @@ class _Decoding:
         if config.n_encoder_layers:
             self.memory, self.memory_mask = model.encode(prompt_ids)
             self.ids = prompt_ids.new_full((len(prompt_ids), 1), config.start_id)
+        self.flat = FlatDecoder(model, self.ids.shape[1] + steps - 1, prompt_ids.device) if use_cache else None
 
     def logits(self) -> Float[Tensor, "batch vocab"]:
         """Of the token after `ids`."""
         if self.cache is None:
             return self.model.decode(self.ids, self.memory, self.memory_mask)[:, -1]
+        new = self.ids[:, self.cache.length :]
+        if self.flat is not None and self.flat.suits(self.cache, new):
+            return self.flat.step(new, self.cache)
         if self.cache.length:  # the memory's keys and values, and its padding, are in the cache
-            return self.model.decode(self.ids[:, self.cache.length :], cache=self.cache)[:, -1]
+            return self.model.decode(new, cache=self.cache)[:, -1]
         return self.model.decode(self.ids, self.memory, self.memory_mask, cache=self.cache)[:, -1]
 
     def append(self, ids: Int[Tensor, " batch"]) -> None:
@@ -118,7 +123,7 @@ def _steps(
     config = model.config
     filler = config.end_id if config.pad_id is None else config.pad_id
     with torch.inference_mode():  # around the work only: what the caller does between two steps is the caller's
-        decoding = _Decoding(model, prompt_ids, use_cache)
+        decoding = _Decoding(model, prompt_ids, steps, use_cache)
         finished = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     for index in range(steps):
         with torch.inference_mode():
@@ -162,7 +167,7 @@ def beam_search(
     def hypothesis(ids: list[int], log_prob: float, finished: bool) -> Hypothesis:
         return Hypothesis(tuple(ids), log_prob, score(log_prob, len(ids)), finished)
 
-    end_id, decoding = model.config.end_id, _Decoding(model, prompt_ids, use_cache=True)
+    end_id, decoding = model.config.end_id, _Decoding(model, prompt_ids, steps, use_cache=True)
     ended: list[Hypothesis] = []
     beams: list[tuple[list[int], float]] = [([], 0.0)]  # open ones, most probable first: (new tokens, log-probability)
     for length in range(1, steps + 1):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tfviz.config import TransformerConfig
 from tfviz.model.attention_call import report
 
-Stream = Float[Tensor, "batch pos d_model"]
+Stream = Float[Tensor, "*batch d_model"]  # *batch: batch and position, or rows alone
 
 
 class FeedForward(nn.Module):
@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.activation = activation
 
-    def hidden(self, x: Stream) -> Float[Tensor, "batch pos d_ff"]:
+    def hidden(self, x: Stream) -> Float[Tensor, "*batch d_ff"]:
         return self.activation(self.w_1(x))
 
     def forward(self, x: Stream) -> Stream:
@@ -43,7 +43,7 @@ class GatedFeedForward(FeedForward):
         super().__init__(config, activation)
         self.w_3 = nn.Linear(config.d_model, config.d_ff, bias=config.feed_forward_bias)
 
-    def hidden(self, x: Stream) -> Float[Tensor, "batch pos d_ff"]:
+    def hidden(self, x: Stream) -> Float[Tensor, "*batch d_ff"]:
         return self.activation(self.w_1(x)) * self.w_3(x)
 
 

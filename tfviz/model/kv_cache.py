@@ -28,8 +28,8 @@ class AttentionCache:
 
     def extend(self, key: Keys, value: Values) -> tuple[Tensor, Tensor]:
         """Appends the new positions and gives all of them. Inference only: gradients do not flow through a cache."""
-        if self._key is not None and len(key) != len(self._key):
-            raise TfvizError("error.cache_rows", n=len(key), held=len(self._key))
+        if self._key is not None and key.shape[0] != self._key.shape[0]:
+            raise TfvizError("error.cache_rows", n=key.shape[0], held=self._key.shape[0])
         total = self.length + key.shape[2]
         self._key, self._value = self._with_room(self._key, key, total), self._with_room(self._value, value, total)
         self._key[:, :, self.length : total] = key

@@ -15,11 +15,11 @@ from tfviz.config import TransformerConfig
 from tfviz.model.norm import NORMS
 from tfviz.registry import choose
 
-Stream = Float[Tensor, "batch pos d_model"]
+Stream = Float[Tensor, "*batch d_model"]  # *batch: batch and position, or rows alone
 
 
 class PostNorm(nn.Module):
-    """The paper's Add & Norm."""
+    """The paper's Add & Norm. Variants differ in what the sublayer reads and in what becomes of its output."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -27,7 +27,13 @@ class PostNorm(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
-        return self.norm(x + self.drop(sublayer(x)))
+        return self.leave(x, sublayer(self.enter(x)))
+
+    def enter(self, x: Stream) -> Stream:
+        return x
+
+    def leave(self, x: Stream, y: Stream) -> Stream:
+        return self.norm(x + self.drop(y))
 
     def drop(self, y: Stream) -> Stream:
         """Dropout while training. Otherwise not even called: in a decode step of a small model calls are what costs."""
@@ -37,8 +43,11 @@ class PostNorm(nn.Module):
 class PreNorm(PostNorm):
     """The norm on the branch; the stack ends with one more norm."""
 
-    def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
-        return x + self.drop(sublayer(self.norm(x)))
+    def enter(self, x: Stream) -> Stream:
+        return self.norm(x)
+
+    def leave(self, x: Stream, y: Stream) -> Stream:
+        return x + self.drop(y)
 
 
 PLACEMENTS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
