@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -137,3 +138,17 @@ def test_in_layer_13_head_8_of_smollm2_it_looks_at_animal(kernel: str, monkeypat
         9,
         3,
     )
+
+
+@pytest.mark.parametrize(
+    "changes, name", [({"repeats": 0}, "repeats"), ({"kernels": []}, "kernels"), ({"precisions": ()}, "precisions")]
+)
+def test_a_measurement_of_nothing_is_refused(changes: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} = "):
+        tfviz.measure("the cat", **changes)
+
+
+@pytest.mark.parametrize("text", [None, 5, ("a", 5), ("a", "b", "c")])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError, match="a text, or a pair of texts"):
+        tfviz.trace(text)

@@ -9,7 +9,8 @@ from tfviz.errors import Phrase, TfvizError
 def require(holds: bool, name: str, value: object, allowed: str, **values: object) -> None:
     """`TfvizError` unless it `holds`; `allowed` is the key of the phrase that says what would, with its `values`."""
     if not holds:
-        raise TfvizError("error.value", name=name, value=value, allowed=Phrase(allowed, values))
+        shown = repr(value) if isinstance(value, str) else value  # "9" is not 9
+        raise TfvizError("error.value", name=name, value=shown, allowed=Phrase(allowed, values))
 
 
 def is_number(value: object) -> bool:

@@ -78,7 +78,11 @@
       byId('tv-fold').setAttribute('aria-expanded', String(byId('tv-side').classList.contains('tv-open')));
       running = 1; mark(); remember(inputs);
     },
-    chip(event) { type(event.target.closest('button').textContent.trim()); },  // an example types its sentence
+    chip(event) {                         // an example types its sentence, which no earlier target or pair belongs to
+      const second = byId('tv-second')?.querySelector('textarea');
+      if (second?.value) type('', 'tv-second');
+      type(event.target.closest('button').textContent.trim());
+    },
     traceEnds() { running = 0; mark(); },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },
   };

@@ -155,6 +155,12 @@ def test_a_candidate_becomes_the_target_until_the_model_writes_again(visit: Visi
     expect(visitor.second).to_have_value("")
     expect(panel.rewrite).to_have_count(0)
     expect(panel.cells).to_have_text(FIRST)
+    visitor.second.fill("2024-03-06")  # an example brings its own sentence and nothing of an earlier one
+    expect(panel.cells).to_have_text([*"2024-03-06", "</s>"])
+    with visitor.new_trace():
+        visitor.page.get_by_role("button", name="5. März 2024").click()
+    expect(visitor.second).to_have_value("")
+    expect(panel.cells).to_have_text(FIRST)
     with visitor.new_trace():  # whatever a person types is text
         visitor.second.fill("<b>1")
     expect(panel.cells).to_have_text(["<", "b", ">", "1", "</s>"])

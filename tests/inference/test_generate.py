@@ -173,6 +173,14 @@ def test_what_was_learned_is_the_end_of_it_with_a_sentence() -> None:
         assert len({text(f"generation.stopped.{reason}", language, limit=10) for language in ("en", "zh")}) == 2
 
 
+def test_asking_for_any_number_of_tokens_starts_at_once() -> None:
+    for name in ("gpt", "llama"):
+        stream = generate(build(CONFIGS[name]), random_ids(1, 4), max_new_tokens=10**12, stop_at_end=False)
+        assert next(stream).index == 0
+    hypotheses = beam_search(build(CONFIGS["gpt"]), random_ids(1, 4), n_beams=2, max_new_tokens=10**12)
+    assert all(len(found.ids) <= 125 for found in hypotheses)
+
+
 def test_a_source_beyond_what_the_encoder_learned_is_refused() -> None:
     model = build(replace(TINY, positions="learned", max_seq_len=8))
     with pytest.raises(TfvizError, match="9 tokens are more than the 8 positions"):

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
 from tfviz.errors import BadText, ModelUnavailable, TfvizError, UnknownChoice
-from tfviz.introspection.workbench import Measurement, Request, Workbench
+from tfviz.introspection.workbench import Measurement, Overtaken, Request, Workbench
 from tfviz.sources.resident import Resident
 
 TEXT = "The animal didn't cross the street because it was too tired"
@@ -106,6 +106,19 @@ def test_visitors_wait_their_turn_and_hear_how_many_are_before_them(bench: Workb
             assert queued.wait(timeout=30) and not later.done()
         later.result(timeout=30)
     assert heard == [1, 0]
+
+
+def test_a_run_that_nobody_waits_for_any_more_is_dropped_when_its_turn_comes(bench: Workbench, ask: Ask) -> None:
+    asked: list[int] = []
+
+    def gone() -> bool:
+        asked.append(bench.gate.waiting)
+        return True
+
+    with pytest.raises(Overtaken):
+        bench.trace(ask(), stop=gone)
+    assert asked == [0]  # once, when the device was held
+    assert bench.trace(ask(), stop=lambda: False)[1].tokens
 
 
 # ---- measurements

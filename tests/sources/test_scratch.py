@@ -125,6 +125,24 @@ def test_dates_are_written_by_the_model_or_read_from_the_person(ours: Ours) -> N
     assert [token.id for token in typed.target][:2] == [1, model.tokenizer.convert_tokens_to_ids("1")]
 
 
+def test_a_target_that_is_too_long_is_cut_and_counted(ours: Ours) -> None:
+    model = ours("dates")
+    prompt = model.prompt("5 March 2024", "1" * 300)
+    assert len(prompt.target) == model.token_limit and prompt.target_total == 301
+    assert model.prompt("5 March 2024", "123").target_total == 4
+
+
+def test_full_width_characters_are_read_as_plain_ones(ours: Ours) -> None:
+    model = ours("dates")
+    assert model.prompt("２０２４年３月５日").source.ids == model.prompt("2024年3月5日").source.ids
+
+
+def test_what_the_vocabulary_lacks_stays_visible_in_the_text_of_an_answer(ours: Ours) -> None:
+    model = ours("dates")
+    ids = [token.id for token in model.prompt("5 March 2024", "1😀").target]
+    assert model.decode([*ids, 2]) == "1<unk>"
+
+
 def test_empty_text_is_a_sentence_and_long_text_is_cut_where_the_model_ends(ours: Ours) -> None:
     model = ours("dates")
     with pytest.raises(BadText):

@@ -156,6 +156,13 @@ def shipped() -> tuple[Transformer, DateTask, dict]:
     return model.eval(), task, metadata
 
 
+@pytest.mark.parametrize("option", [["--held-out", "0"], ["--held-out", "5001"], ["--threads", "0"], ["--steps", "0"]])
+def test_the_command_refuses_before_it_trains(option: list[str], tmp_path: Path) -> None:
+    name = option[0].removeprefix("--").replace("-", "_")
+    with pytest.raises(TfvizError, match=f"{name} = {option[1]}"):
+        main([*option, "--out", str(tmp_path / "model.safetensors")])
+
+
 def test_the_shipped_model_says_how_good_it_is(shipped: tuple[Transformer, DateTask, dict]) -> None:
     _, task, metadata = shipped
     score = metadata["score"]

@@ -73,6 +73,12 @@ def test_a_token_that_fp32_gives_nothing_is_still_not_zero_percent() -> None:
     assert value["cells"][0]["alternatives"][0]["percent"] == "<1e-43 %"
 
 
+def test_the_models_own_best_answer_is_not_called_unlikely_when_it_is_typed() -> None:
+    best = Candidate("ab", -2.5, True, True)
+    value = drawn(answer("ab", [0.9, 0.1, 0.9], written=False, candidates=[best]))
+    assert value["confidence"].startswith("The model is unsure")
+
+
 def test_a_typed_target_is_judged_and_not_called_the_models_own() -> None:
     sure, unlikely = (drawn(answer("ab", probs, written=False)) for probs in ([0.9, 0.9, 0.9], [0.9, 0.1, 0.9]))
     assert sure["about"] == "How probable the model finds the target you typed, token by token."

@@ -22,6 +22,7 @@ from tfviz.inference.sampling import GREEDY, Sampling, draw, largest, next_proba
 from tfviz.model import KVCache, Transformer
 
 Ids = Int[Tensor, "batch length"]
+FLAT_ROOM = 8192  # positions that are looked up in a table; later steps go through the modules
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,8 @@ class _Decoding:
         if config.n_encoder_layers:
             self.memory, self.memory_mask = model.encode(prompt_ids)
             self.ids = prompt_ids.new_full((len(prompt_ids), 1), config.start_id)
-        self.flat = FlatDecoder(model, self.ids.shape[1] + steps - 1, prompt_ids.device) if use_cache else None
+        room = min(self.ids.shape[1] + steps - 1, FLAT_ROOM)
+        self.flat = FlatDecoder(model, room, prompt_ids.device) if use_cache else None
 
     def logits(self) -> Float[Tensor, "batch vocab"]:
         """Of the token after `ids`."""
@@ -229,12 +231,8 @@ def _allowed_steps(model: Transformer, prompt_ids: Ids, max_new_tokens: int) -> 
     positions = model.decoder.embedding.positions
     first = 1 if model.config.n_encoder_layers else prompt_ids.shape[1]
     positions.check(first)
-    for step in range(1, max_new_tokens):  # step `step` reads first + step tokens
-        try:
-            positions.check(first + step)
-        except TfvizError:
-            return step
-    return max_new_tokens
+    # The last token that is said need not be read, so it needs no place.
+    return max_new_tokens if positions.longest is None else min(max_new_tokens, positions.longest - first + 1)
 
 
 def _check_prompt(model: Transformer, prompt_ids: Ids) -> None:

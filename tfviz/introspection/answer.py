@@ -39,10 +39,10 @@ def answer_of(loaded: LoadedModel, prompt: Prompt, logits: Tensor) -> Answer | N
     )
 
 
-def candidates_of(loaded: LoadedModel, prompt: Prompt) -> tuple[Candidate, ...]:
+def candidates_of(loaded: LoadedModel, prompt: Prompt, kernel: str) -> tuple[Candidate, ...]:
     """The best whole answers by beam search, each with its probability; empty where the model offers none."""
-    found = loaded.beams(prompt, BEAMS)
+    found = loaded.beams(prompt, BEAMS, kernel)
     if not found:
         return ()
-    greedy = loaded.beams(prompt, 1)[0].ids
+    greedy = loaded.beams(prompt, 1, kernel)[0].ids
     return tuple(Candidate(loaded.decode(one.ids), one.log_prob, one.finished, one.ids == greedy) for one in found)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
+from tfviz.checks import require, whole
 from tfviz.introspection.trace import Trace
 from tfviz.introspection.workbench import Request, default_workbench
 
@@ -68,6 +69,9 @@ def measure(
     Seconds are medians with quartiles of warm forward passes; `speedup` is against the first row; `max_abs`, `top1` and
     `kl` compare the outputs with FP32 naive (the latter two only where the model has an output head).
     """
+    whole("repeats", repeats, 1)
+    for name, chosen in (("kernels", kernels), ("precisions", precisions)):
+        require(len(chosen) > 0, name, list(chosen), "allowed.some")
     bench = default_workbench()
     trace_id, _ = bench.trace(_request(text, model, kernels[0], precisions[0]), layers=(0,))
     rows = []
@@ -87,5 +91,8 @@ def measure(
 
 
 def _request(text: Text, model: str, kernel: str, precision: str) -> Request:
-    first, second = (text, None) if isinstance(text, str) else text
+    pair = (text, None) if isinstance(text, str) else text
+    texts = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+    require(texts and isinstance(pair[1], str | None), "text", text, "allowed.text")
+    first, second = pair
     return Request(first, second or None, model, kernel, precision)

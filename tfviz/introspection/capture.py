@@ -137,6 +137,7 @@ def capture(
         n_tokens_typed=prompt.source.total,
         cut_from=prompt.source.cut_from,
         cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
+        n_target_typed=prompt.target_total,
         answer=answer_of(loaded, prompt, output),
     )
 

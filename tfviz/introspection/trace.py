@@ -197,6 +197,7 @@ class Trace:
     n_tokens_typed: int  # before the cut to the model's limit
     cut_from: str  # how the part that was cut begins; empty if none was
     cost: Cost
+    n_target_typed: int = 0  # positions of the target before the cut to the model's limit
     answer: Answer | None = None  # of an encoder-decoder
 
     @property

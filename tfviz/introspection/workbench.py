@@ -13,7 +13,7 @@ from functools import cache
 import torch
 
 from tfviz.config import Settings
-from tfviz.inference.device import DeviceGate, on_device
+from tfviz.inference.device import DeviceGate, give_back_memory, on_device
 from tfviz.inference.measure import Difference, Latency, difference, latency, peak_extra_bytes
 from tfviz.introspection.answer import candidates_of
 from tfviz.introspection.capture import capture
@@ -24,6 +24,11 @@ from tfviz.sources.resident import Progress, Resident
 
 COMPARED = 256  # outputs are compared at the last so many positions
 KEPT_REFERENCES = 4
+LONG = 256  # tokens from which a run leaves enough freed memory behind to be worth giving back
+
+
+class Overtaken(Exception):
+    """Nobody waits for this run any more."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +86,21 @@ class Workbench:
         limit: int | None = None,
         progress: Progress | None = None,
         waiting: Callable[[int], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
         memory: bool = False,
     ) -> tuple[str, Trace]:
         """(id, trace). The id finds the trace again with `find` until newer ones need its room.
 
-        `memory` counts the call's peak of allocated bytes as well, which takes it about a tenth longer.
+        `stop` is asked when the device is there: `Overtaken` if nobody wants the trace any more. `memory` counts the
+        call's peak of allocated bytes as well, which takes it about a tenth longer.
         """
         self.resident.get(request.model, request.precision, progress)
         with self.gate.turn(waiting):
+            if stop():
+                raise Overtaken
             kept = self._traced(request, layers, overview, limit, memory)
+            if kept.prompt.n_tokens > LONG:
+                give_back_memory()
         return self._keep(kept), kept.trace
 
     def find(self, trace_id: str) -> Trace | None:
@@ -121,7 +132,10 @@ class Workbench:
         self.resident.get(kept.trace.model, precision, progress)
         with self.gate.turn(patient=True) as turn:
             ends = (lambda: stop() or turn.contended()) if give_way else stop
-            return self._measured(kept, kernel, precision, repeats, ends)
+            measured = self._measured(kept, kernel, precision, repeats, ends)
+            if kept.prompt.n_tokens > LONG:
+                give_back_memory()
+            return measured
 
     def _trace_now(
         self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None, memory: bool
@@ -138,7 +152,9 @@ class Workbench:
             run()
         trace = done[0]
         if trace.answer is not None:
-            trace = replace(trace, answer=replace(trace.answer, candidates=candidates_of(loaded, prompt)))
+            trace = replace(
+                trace, answer=replace(trace.answer, candidates=candidates_of(loaded, prompt, request.kernel))
+            )
         return _Kept(replace(trace, cost=replace(trace.cost, peak_bytes=peak)), prompt)
 
     def _measure_now(

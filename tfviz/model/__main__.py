@@ -3,6 +3,7 @@
 import sys
 
 from tfviz.config import PRESETS
+from tfviz.errors import TfvizError
 from tfviz.model.parameters import count_parts_of
 from tfviz.registry import choose
 
@@ -18,4 +19,7 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except TfvizError as mistake:
+        sys.exit(str(mistake))

@@ -70,6 +70,8 @@ class DecoderLayer(nn.Module):
 
         if self.cross_attention is not None and memory is None and not (caches[1] is not None and caches[1].complete):
             raise TfvizError("error.no_memory")
+        if memory is not None and len(memory) != len(x):
+            raise TfvizError("error.rows", n=len(x), memory=len(memory))
         report(self, "resid_pre", x)
         x = self.attention_residual(x, attend)
         report(self, "resid_mid", x)

@@ -10,7 +10,7 @@ grouped-query attention (https://arxiv.org/abs/2305.13245), with one multi-query
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tfviz.checks import divides
+from tfviz.checks import divides, whole
 from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
 from tfviz.model.attention_call import AttentionRecord, current_call
 from tfviz.model.kv_cache import AttentionCache, MemoryCache
@@ -40,6 +40,9 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        whole("d_model", d_model, 1)
+        whole("n_heads", n_heads, 1)
+        whole("n_kv_heads", n_heads if n_kv_heads is None else n_kv_heads, 1)
         self.n_heads, self.n_kv_heads = n_heads, n_heads if n_kv_heads is None else n_kv_heads
         if head_dim is None:
             divides("n_heads", n_heads, "d_model", d_model)

@@ -28,6 +28,7 @@ class Prompt:
     source: Encoded  # the text; the encoder's side of an encoder-decoder
     target: tuple[Token, ...] = ()  # the decoder's side
     target_written: bool = False  # the model wrote the target itself
+    target_total: int = 0  # positions that the typed target would take, before the cut
 
     @property
     def n_tokens(self) -> int:
@@ -85,9 +86,10 @@ class LoadedModel(ABC):
         if self.family != "encoder-decoder":
             return Prompt(inputs, source)
         written = not second and not self.random
-        target_ids = self._write_target(inputs, limit) if written else self._target_ids(second or first, limit)
+        whole = self._write_target(inputs, limit) if written else self._target_ids(second or first)
+        target_ids = whole[:limit]
         inputs["decoder_input_ids"] = torch.tensor([target_ids], device=self.device)
-        return Prompt(inputs, source, tuple(self.describe(target_ids)), written)
+        return Prompt(inputs, source, tuple(self.describe(target_ids)), written, len(whole))
 
     def forward(self, prompt: Prompt, call: AttentionCall, *, all_logits: bool = True) -> Tensor:
         """One forward pass: logits (batch, position, vocabulary), or the last hidden states where there is no head.
@@ -97,7 +99,7 @@ class LoadedModel(ABC):
         with torch.inference_mode(), attention_call(call):
             return self._run(prompt.inputs, all_logits)
 
-    def beams(self, prompt: Prompt, n_beams: int) -> list[Hypothesis]:
+    def beams(self, prompt: Prompt, n_beams: int, kernel: str = "flash") -> list[Hypothesis]:
         """Whole answers that beam search finds for this source, best first; empty where a model does not offer it."""
         return []
 
@@ -137,13 +139,13 @@ class LoadedModel(ABC):
     def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
         """The model's own greedy answer: the start token and what follows, without the end token."""
 
-    def _target_ids(self, text: str, limit: int) -> list[int]:
+    def _target_ids(self, text: str) -> list[int]:
         """The decoder reads its start token and then the target, shifted right by one."""
         with self.tokenizer_lock:
-            ids = list(self.tokenizer(text_target=text, truncation=True, max_length=limit)["input_ids"])
+            ids = list(self.tokenizer(text_target=text, verbose=False)["input_ids"])
         if ids and ids[-1] == self.tokenizer.eos_token_id:
             ids = ids[:-1]  # nothing is predicted after it
-        return ([self.start_id, *ids] if ids[:1] != [self.start_id] else ids)[:limit]
+        return [self.start_id, *ids] if ids[:1] != [self.start_id] else ids
 
 
 def _whole_characters(text: str) -> str:

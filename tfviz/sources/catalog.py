@@ -112,7 +112,7 @@ _ENTRIES = (
     ),
     CatalogEntry(
         id="paper-base",
-        label="Paper base (random weights)",
+        label="Paper base (random)",
         family="encoder-decoder",
         parameters=63_045_632,
         n_layers=6,

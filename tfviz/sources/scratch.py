@@ -6,12 +6,13 @@ and how it was trained. Nothing is fetched.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
@@ -47,12 +48,19 @@ class ScratchModel(LoadedModel):
     def start_id(self) -> int:
         return self.transformer.config.start_id
 
-    def beams(self, prompt: Prompt, n_beams: int) -> list[Hypothesis]:
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids; what the vocabulary lacks stays visible as the unknown token."""
+        config = self.transformer.config
+        kept = [one for one in ids if one not in {config.pad_id, config.start_id, config.end_id}]
+        with self.tokenizer_lock:
+            return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def beams(self, prompt: Prompt, n_beams: int, kernel: str = "flash") -> list[Hypothesis]:
         """Beam search over whole answers, with the cache."""
         if self.random:
             return []
         room = min(MAX_TARGET, self.token_limit - 1)
-        with torch.inference_mode(), attention_call(AttentionCall("flash")):
+        with torch.inference_mode(), attention_call(AttentionCall(kernel)):
             found = beam_search(self.transformer, prompt.inputs["input_ids"], n_beams=n_beams, max_new_tokens=room)
         return [Hypothesis(tuple(one.ids), one.log_prob, one.finished) for one in found]
 
@@ -122,9 +130,13 @@ def _random(config: TransformerConfig, merges: Path) -> tuple[Transformer, Any]:
 
 
 def character_tokenizer(vocabulary: list[str]) -> Any:
-    """One token a character; `vocabulary[id]` is its character, the first four are special."""
+    """One token a character; `vocabulary[id]` is its character, the first four are special.
+
+    Full-width digits and letters, as Chinese keyboards type them, are read as the plain ones.
+    """
     ids = {character: i for i, character in enumerate(vocabulary)}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=SPECIAL["unk_token"]))
+    tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return _wrapped(tokenizer)

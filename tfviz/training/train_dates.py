@@ -12,6 +12,7 @@ from time import perf_counter
 
 import torch
 
+from tfviz.checks import from_to, whole
 from tfviz.config import PRESETS
 from tfviz.messages import ASSETS
 from tfviz.model.transformer import Transformer
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> Score:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--held-out", type=int, default=HELD_OUT_DAYS, help="how many held-out days to score")
     chosen = parser.parse_args(arguments)
+    whole("threads", chosen.threads, 1)
+    from_to("held_out", chosen.held_out, 1, HELD_OUT_DAYS)
     recipe = replace(RECIPE, steps=chosen.steps, seed=chosen.seed)
     torch.set_num_threads(chosen.threads)
 

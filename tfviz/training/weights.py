@@ -41,7 +41,9 @@ def write(path: Path, weights: Mapping[str, Tensor], **metadata: Any) -> None:
     header = json.dumps(json.loads(data[8:start]), ensure_ascii=False, sort_keys=True).encode()  # came in any order
     header += b" " * (-len(header) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(len(header).to_bytes(8, "little") + header + data[start:])
+    part = path.with_suffix(".part")  # a file that is being written never stands in the place of a whole one
+    part.write_bytes(len(header).to_bytes(8, "little") + header + data[start:])
+    part.replace(path)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -129,6 +129,7 @@ class Page:
             traced.then(
                 self.measure_current, [self.strip], measured, trigger_mode="always_last", concurrency_limit=8, **quiet
             )  # fmt: skip
+        gr.context.Context.root_block.unload(self.close_page)  # type: ignore[union-attr]
         for chip in self.chips:
             chip.click(None, js="() => window.tfviz.chip(event)", **quiet)
         self.ctx.attention_view.select(self.remember, self.ctx.selection, self.ctx.selection, **quiet)
@@ -151,6 +152,12 @@ class Page:
             kernel if kernel in KERNELS else gr.skip(),
             precision if precision in PRECISIONS else gr.skip(),
         ]
+
+    def close_page(self, request: gr.Request) -> None:
+        """What a closed page had asked for is dropped when its turn comes."""
+        session = str(request.session_hash)
+        self.newest.pop(session, None)
+        self.asked.pop(session, None)
 
     def remember(self, event: gr.EventData, selection: dict[str, Any]) -> dict[str, Any]:
         """The view's selection, for the next trace to open at."""
@@ -195,11 +202,14 @@ class Page:
                 asked.model, asked.precision, progress=lambda done, total: report(fetching(done, total))
             )
             report(Step(t("page.running", model=loaded.label)))
+            # A decoder's box is hidden; what stands in it as half of a pair is no target, nor the other way round.
+            other_box = loaded.family == "decoder" or strip.family not in {"", "decoder", loaded.family}
             return bench.trace(
-                replace(asked, second=None) if loaded.family == "decoder" else asked,  # its box is hidden
+                replace(asked, second=None) if other_box else asked,
                 overview=True,
                 limit=self.ctx.settings.max_tokens,
                 waiting=lambda n: report(Step(t("page.waiting", n=n))) if n else None,
+                stop=lambda: not self._is_newest(request, run),
             )
 
         for step in follow(job):
@@ -218,7 +228,8 @@ class Page:
                 self._set_newest(request, trace_id)
                 about, same_model = (trace.model, trace.revision, trace.text), strip.about[:1] == (trace.model,)
                 rows, reasons = (strip.rows, strip.reasons) if strip.about == about else ({}, {})
-                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons, trace.model_label)
+                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons, self._label(trace), trace.family)
+                emptied = swapped or strip.family not in {"", "decoder", trace.family}
                 yield [
                     self._notices(trace),
                     gr.skip() if strip.trace_id else self._header(_device(t)),
@@ -226,7 +237,7 @@ class Page:
                     render(fresh, t, "" if fresh.current in rows else t("speed.measuring")),
                     fresh,
                     text if swapped else gr.skip(),
-                    gr.skip() if same_model else self._second(trace, empty=swapped),
+                    gr.skip() if same_model else self._second(trace, empty=emptied),
                     *(gr.skip() if same_model else gr.update(**chip) for chip in _chips(trace.model)),
                     *[show(trace_id, trace, selection) for _, show in self.ctx.outputs],
                 ]
@@ -294,14 +305,20 @@ class Page:
     def _notices(self, trace: "Trace") -> str:
         t, notes = self.t, []
         if trace.cut_from:
-            n = len(trace.source_tokens)
-            notes.append(t("page.cut", total=trace.n_tokens_typed, n=n, model=trace.model_label, start=trace.cut_from))
+            n, model = len(trace.source_tokens), self._label(trace)
+            notes.append(t("page.cut", total=trace.n_tokens_typed, n=n, model=model, start=trace.cut_from))
+        if trace.n_target_typed > len(trace.target_tokens):
+            notes.append(t("page.target_cut", total=trace.n_target_typed, n=len(trace.target_tokens)))
         typed = sorted({token.text for token in trace.source_tokens if token.typed})
         if typed:
             notes.append(t("page.typed_special", tokens=" ".join(typed)))
         if all(token.special for token in trace.source_tokens):
             notes.append(t("page.only_special", tokens=" ".join(token.text for token in trace.source_tokens)))
         return _about(trace, t) + "".join(f'<p class="tv-note" role="status">{escape(note)}</p>' for note in notes)
+
+    def _label(self, trace: "Trace") -> str:
+        entry = _entry(trace)
+        return self.t(f"model.{entry.id}") if entry is not None and entry.ours else trace.model_label
 
     def _in_short(self, strip: Strip) -> str:
         """The line that stands for the whole left column on a phone."""
@@ -363,7 +380,8 @@ def _model_choices(t: Translator) -> list[tuple[str, str]]:
 
     def label(entry: "CatalogEntry") -> str:
         key = "page.model.choice.two" if entry.family == "encoder-decoder" else "page.model.choice"
-        return t(key, label=entry.label, layers=entry.n_layers, heads=entry.n_heads)
+        name = t(f"model.{entry.id}") if entry.ours else entry.label
+        return t(key, label=name, layers=entry.n_layers, heads=entry.n_heads)
 
     return [(label(entry), entry.id) for entry in CATALOG.values()]
 

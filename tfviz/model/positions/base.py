@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tfviz.config import TransformerConfig
+from tfviz.errors import TfvizError
 from tfviz.model.positions.rotation import Rotation
 
 Positions = Int[Tensor, "#batch pos"]
@@ -35,8 +36,15 @@ class PositionScheme(nn.Module):
         """Place 3: a term added to the scores of every self-attention."""
         return None
 
+    @property
+    def longest(self) -> int | None:
+        """How many positions there are; None: no last one."""
+        return None
+
     def check(self, length: int) -> None:
         """Refuses a sequence of `length` positions that the scheme has no place for."""
+        if self.longest is not None and length > self.longest:
+            raise TfvizError("error.too_long", n=length, limit=self.longest)
 
 
 class NoPositions(PositionScheme):

@@ -3,7 +3,6 @@
 from torch import nn
 
 from tfviz.config import TransformerConfig
-from tfviz.errors import TfvizError
 from tfviz.model.positions.base import Positions, PositionScheme, Vectors
 
 
@@ -18,6 +17,6 @@ class Learned(PositionScheme):
     def add(self, x: Vectors, positions: Positions) -> Vectors:
         return x + self.table(positions)
 
-    def check(self, length: int) -> None:
-        if length > self.config.max_seq_len:
-            raise TfvizError("error.too_long", n=length, limit=self.config.max_seq_len)
+    @property
+    def longest(self) -> int:
+        return self.config.max_seq_len

@@ -47,7 +47,8 @@ def draw(trace_id: str, trace: "Trace", t: Translator) -> dict[str, Any] | None:
     with np.errstate(divide="ignore"):
         log_prob = float(np.log(answer.probs, dtype=np.float64).sum())  # a product may be too small for a float
     unsure = log_prob < log(UNSURE)
-    whole = "answer.sure" if not unsure else "answer.unsure" if answer.written else "answer.unlikely"
+    own = answer.written or answer.text in {one.text for one in answer.candidates[:1]}  # what it would say itself
+    whole = "answer.sure" if not unsure else "answer.unsure" if own else "answer.unlikely"
     return {
         "trace": trace_id,
         "text": answer.text,

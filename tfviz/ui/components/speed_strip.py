@@ -26,6 +26,7 @@ class Strip:
     rows: Mapping[Setting, "Measurement"] = field(default_factory=dict)
     reasons: Mapping[Setting, str] = field(default_factory=dict)  # why a setting cannot run here
     model: str = ""  # its label
+    family: str = ""  # what the second box is for
 
     def with_row(self, setting: Setting, row: "Measurement") -> "Strip":
         return replace(self, rows={**self.rows, setting: row})
