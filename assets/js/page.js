@@ -24,6 +24,11 @@
   }, true);
 
   document.addEventListener('click', event => {
+    const copy = event.target.closest?.('.tv-copy');
+    if (copy) navigator.clipboard?.writeText(copy.parentElement.querySelector('code').textContent).then(() => {
+      copy.textContent = copy.dataset.copied;
+      setTimeout(() => { copy.textContent = copy.dataset.copy; }, 1500);
+    }, () => { /* a page without https may not */ });
     if (event.target.closest?.('.tv-mode')) {
       const dark = !document.body.classList.contains('dark');
       try { localStorage.setItem('tfviz-mode', dark ? 'dark' : 'light'); } catch { /* a private window forgets */ }

@@ -6,6 +6,7 @@ from typing import Any
 FONT = "IBM Plex Sans, Noto Sans CJK SC, PingFang SC, Microsoft YaHei, system-ui, sans-serif"
 MONO = "IBM Plex Mono, Noto Sans Mono CJK SC, ui-monospace, monospace"
 SOFT, LINE = "#55607a", "#e3e6ef"
+SERIES = ("#6d66f0", "#d97706", "#0e9fb8", "#16a34a", "#db2777", "#7c8aa5")  # lines; they read on light and dark
 WEIGHT_SCALE = [[0.0, "#ffffff"], [0.5, "#928fd6"], [1.0, "#2a2673"]]  # evenly spaced in perceived lightness
 
 

@@ -62,7 +62,7 @@ class Recipe:
 
     def schedule_for(self, d_model: int) -> Schedule:
         decay = (self.steps // 2, self.steps) if self.decay else None
-        return Schedule(d_model, self.warmup_steps, self.scale, decay, self.schedule)
+        return Schedule(d_model, self.warmup_steps, self.scale, decay, self.schedule, total_steps=self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""

@@ -66,6 +66,8 @@ def significant(value: float, digits: int = 3) -> str:
         return "0"
     if not isfinite(value):
         return {"inf": "∞", "-inf": "-∞"}.get(str(value), "nan")
+    if abs(value) < 1:
+        value = float(f"{value:.{digits - 1}e}")  # 0.0099999 is 0.0100
     if abs(value) < 1e-3:
         return f"{value:.{digits - 1}e}".replace("e-0", "e-")
     return f"{value:,.{max(0, digits - 1 - floor(log10(abs(value))))}f}"

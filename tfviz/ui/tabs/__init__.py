@@ -1,6 +1,6 @@
 """The tabs, in the order they stand on the page."""
 
 from tfviz.ui.tab import Tab
-from tfviz.ui.tabs import attention
+from tfviz.ui.tabs import attention, training
 
-TABS: tuple[Tab, ...] = (attention.TAB,)
+TABS: tuple[Tab, ...] = (attention.TAB, training.TAB)
