@@ -32,21 +32,10 @@ def learning_rates(
     for i, (name, curve) in enumerate(rates.items()):
         if curve.shape != steps.shape:
             raise ValueError(f"{name} has {len(curve)} rates for {len(steps)} steps")
-        color, dash = SERIES[i % len(SERIES)], ("solid", "dash", "dot")[i // len(SERIES) % 3]
-        shown = np.where(curve > 0, curve, np.nan) if log_rates else curve
-        hover = f"{step_word} %{{x:,}}: %{{y:.3e}}<extra>{plain(name)}</extra>"
-        line = {"color": color, "width": 2.5, "dash": dash}
-        figure.add_scatter(x=steps, y=shown, name=plain(name), mode="lines", line=line, hovertemplate=hover)
         top = int(curve.argmax())
-        mark = f"{peak_word} {curve[top]:.3g}, {step_word} {int(steps[top]):,}<extra>{plain(name)}</extra>"
-        figure.add_scatter(
-            x=steps[top : top + 1],
-            y=curve[top : top + 1],
-            mode="markers",
-            marker={"color": color, "size": 9},
-            hovertemplate=mark,
-            showlegend=False,
-        )
+        shown = np.where(curve > 0, curve, np.nan) if log_rates else curve
+        mark = f"{peak_word} {curve[top]:.3g}, {step_word} {int(steps[top]):,}"
+        _marked_line(figure, i, name, steps, shown, top, f"{step_word} %{{x:,}}: %{{y:.3e}}", mark)
     figure.update_xaxes(type="log" if log_steps else "linear", title=TITLE)
     figure.update_yaxes(type="log" if log_rates else "linear", title=TITLE, exponentformat="power", showgrid=True)
     return figure.update_layout(legend=LEGEND, hovermode="closest")
@@ -84,21 +73,21 @@ def losses_by_confidence(
     x_word, y_word, lowest = words
     figure = go.Figure(layout=layout(x=x_word, y=y_word))
     for i, (name, loss) in enumerate(losses.items()):
-        color = SERIES[i % len(SERIES)]
-        hover = f"%{{x:.3f}}: %{{y:.3f}}<extra>{plain(name)}</extra>"
-        figure.add_scatter(
-            x=confidence, y=loss, name=plain(name), line={"color": color, "width": 2.5}, hovertemplate=hover
-        )
         at = int(loss.argmin())
-        mark = f"{lowest} {loss[at]:.3f}, {confidence[at]:.3f}<extra>{plain(name)}</extra>"
-        figure.add_scatter(
-            x=confidence[at : at + 1],
-            y=loss[at : at + 1],
-            mode="markers",
-            marker={"color": color, "size": 9},
-            hovertemplate=mark,
-            showlegend=False,
-        )
+        mark = f"{lowest} {loss[at]:.3f}, {confidence[at]:.3f}"
+        _marked_line(figure, i, name, confidence, loss, at, "%{x:.3f}: %{y:.3f}", mark)
     figure.update_xaxes(title=TITLE)
     figure.update_yaxes(showgrid=True, title=TITLE)
     return figure.update_layout(legend=LEGEND, hovermode="closest")
+
+
+def _marked_line(
+    figure: go.Figure, i: int, name: str, x: np.ndarray, y: np.ndarray, at: int, hover: str, mark: str
+) -> None:
+    """The i-th line of a figure and a dot on its point `at`; beyond the colours lines are dashed, then dotted."""
+    color, dash = SERIES[i % len(SERIES)], ("solid", "dash", "dot")[i // len(SERIES) % 3]
+    extra = f"<extra>{plain(name)}</extra>"
+    line = {"color": color, "width": 2.5, "dash": dash}
+    figure.add_scatter(x=x, y=y, name=plain(name), mode="lines", line=line, hovertemplate=hover + extra)
+    dot, here = {"color": color, "size": 9}, slice(at, at + 1)
+    figure.add_scatter(x=x[here], y=y[here], mode="markers", marker=dot, hovertemplate=mark + extra, showlegend=False)
