@@ -33,7 +33,8 @@ class _Attention(NamedTuple):
     head_dim: int
     scale: float | None
     grouped: bool
-    residual: PostNorm
+    enter: Callable[[Tensor], Tensor] | None
+    leave: Callable[[Tensor, Tensor], Tensor]
 
     def heads(self, projection: Affine, x: Row) -> Heads:
         return F.linear(x, *projection).view(x.shape[0], -1, 1, self.head_dim)
@@ -52,7 +53,8 @@ class _Layer(NamedTuple):
     cross: _Attention | None
     hidden: Callable[[Tensor], Tensor]
     w_2: Affine
-    residual: PostNorm
+    enter: Callable[[Tensor], Tensor] | None
+    leave: Callable[[Tensor, Tensor], Tensor]
 
 
 class FlatDecoder:
@@ -89,18 +91,18 @@ class FlatDecoder:
             rotation = Rotation(rotation.cos[:, :, at : at + 1], rotation.sin[:, :, at : at + 1], rotation.interleaved)
         allowed = None if cache.memory_mask is None else ~cache.memory_mask
         cache.see(1, None)
-        for i, (own, cross, hidden, w_2, residual) in enumerate(self.layers):
-            y = own.residual.enter(x)
+        for i, (own, cross, hidden, w_2, enter, leave) in enumerate(self.layers):
+            y = x if own.enter is None else own.enter(x)
             q, k, v = own.heads(own.q, y), own.heads(own.k, y), own.heads(own.v, y)
             if rotation is not None:
                 q, k = rotation(q), rotation(k)
             k, v = cache.self_attention[i].extend(k, v)
-            x = own.residual.leave(x, own.attend(q, k, v))
+            x = own.leave(x, own.attend(q, k, v))
             if cross is not None:
-                q = cross.heads(cross.q, cross.residual.enter(x))
+                q = cross.heads(cross.q, x if cross.enter is None else cross.enter(x))
                 k, v = cache.cross_attention[i].read()
-                x = cross.residual.leave(x, cross.attend(q, k, v, allowed))
-            x = residual.leave(x, F.linear(hidden(residual.enter(x)), *w_2))
+                x = cross.leave(x, cross.attend(q, k, v, allowed))
+            x = leave(x, F.linear(hidden(x if enter is None else enter(x)), *w_2))
         return self.model.output(self.decoder.norm(x))
 
 
@@ -110,12 +112,12 @@ def _looked_up(layer: nn.Module) -> _Layer:
     if layer.cross_attention is not None and layer.cross_residual is not None:
         cross = _attention(layer.cross_attention, layer.cross_residual)
     own, network = _attention(layer.attention, layer.attention_residual), layer.feed_forward
-    return _Layer(own, cross, network.hidden, _affine(network.w_2), layer.feed_forward_residual)
+    return _Layer(own, cross, network.hidden, _affine(network.w_2), *layer.feed_forward_residual.looked_up())
 
 
 def _attention(of: MultiHeadAttention, residual: PostNorm) -> _Attention:
     q, k, v, o = (_affine(linear) for linear in (of.w_q, of.w_k, of.w_v, of.w_o))
-    return _Attention(q, k, v, o, of.head_dim, of.scale, of.n_kv_heads != of.n_heads, residual)
+    return _Attention(q, k, v, o, of.head_dim, of.scale, of.n_kv_heads != of.n_heads, *residual.looked_up())
 
 
 def _affine(linear: nn.Linear) -> Affine:

@@ -8,6 +8,8 @@ which is another number). Each is here twice: as its formula, and as a module ov
 same number in one pass over memory.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -41,6 +43,11 @@ class LayerNorm(nn.Module):
     def forward(self, x: Features) -> Features:
         return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
 
+    def looked_up(self) -> Callable[[Tensor], Tensor]:
+        """The same as a plain function that holds its weights: in a decode step, looking them up is what costs."""
+        shape, weight, bias, eps = self.shape, self.weight, self.bias, self.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+
 
 class RMSNorm(nn.Module):
     """`rms_norm` with its learned gain (`weight`)."""
@@ -52,6 +59,10 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Features) -> Features:
         return F.rms_norm(x, self.shape, self.weight, self.eps)
+
+    def looked_up(self) -> Callable[[Tensor], Tensor]:
+        shape, weight, eps = self.shape, self.weight, self.eps
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

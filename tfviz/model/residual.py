@@ -8,6 +8,7 @@ https://arxiv.org/abs/2002.04745 compares the two.
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -35,6 +36,11 @@ class PostNorm(nn.Module):
     def leave(self, x: Stream, y: Stream) -> Stream:
         return self.norm(x + self.drop(y))
 
+    def looked_up(self) -> tuple[Callable[[Tensor], Tensor] | None, Callable[[Tensor, Tensor], Tensor]]:
+        """`enter` (None: the stream as it is) and `leave` as plain functions, for decode steps; no dropout."""
+        norm = self.norm.looked_up()
+        return None, lambda x, y: norm(x + y)
+
     def drop(self, y: Stream) -> Stream:
         """Dropout while training. Otherwise not even called: in a decode step of a small model calls are what costs."""
         return self.dropout(y) if self.training else y
@@ -48,6 +54,9 @@ class PreNorm(PostNorm):
 
     def leave(self, x: Stream, y: Stream) -> Stream:
         return x + self.drop(y)
+
+    def looked_up(self) -> tuple[Callable[[Tensor], Tensor] | None, Callable[[Tensor, Tensor], Tensor]]:
+        return self.norm.looked_up(), torch.add
 
 
 PLACEMENTS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
