@@ -6,7 +6,8 @@
  *   props.labels   "view.xxx" -> sentence, in the page's language.
  *   server.head / row / overview   one object in, one object out: matrices come one head at a time, as base64.
  *   trigger('select', {kind, layer, head, query, key})   150 ms after the reader's last choice;  trigger('gone')   trace no longer kept.
- * On window: hears tfviz:select {trace, kind, query, replay} from the page's other parts and shows that row at its largest weight;
+ * On window: hears tfviz:select {trace, kind, query, replay} from the answer and shows that row at its largest weight, and
+ * tfviz:select {trace, kind, layer, head, query, key} (any of the last four) from the other tabs; window.tfviz.scene is what they look at;
  * sends tfviz:selected {trace, kind, layer, head, query, key, replay} whenever another place is on show. `replay`: no choice of the reader's.
  * The root carries data-trace, and data-painted="<trace>/<kind>/<layer>/<head>" once that head's map is on the canvas.
  *
@@ -538,7 +539,8 @@ function fromLower(packed, n) {         // a causal matrix may travel as its low
   return codes;
 }
 
-async function showHead() {             // only the newest choice paints; a held arrow key does not queue up requests
+async function showHead() {             // only while somebody looks; only the newest choice paints; a held arrow key does not queue up requests
+  if (!root.clientWidth) return;
   const id = idOf(sel), mine = generation;
   if (heads.has(id)) return paintHead(heads.get(id));
   while (pending.size > 2) { await Promise.race(pending.values()).catch(() => {}); if (mine !== generation || id !== idOf(sel)) return; }
@@ -618,7 +620,16 @@ function valid(select, among = value) { // clamp whatever comes into what this v
   return { kind: of.key, layer: inside(layer, of.n_layers, 0), head: inside(head, of.n_heads, 0), query: inside(query, of.n_query, of.n_query - 1), key: inside(key, of.n_key, 0) };
 }
 
-function tell(replay) { window.dispatchEvent(new CustomEvent('tfviz:selected', { detail: { trace: value.trace, ...sel, replay } })); }
+function tell(replay) {                 // the page's other parts look at what this view shows
+  window.tfviz.scene = { trace: value.trace, kinds: value.kinds, token_lists: value.token_lists, sel: { ...sel } };
+  window.dispatchEvent(new CustomEvent('tfviz:selected', { detail: { trace: value.trace, ...sel, replay } }));
+}
+
+function move({ trace, kind: key, replay = false, ...to }) { // to a layer, head, query or key that another part names
+  if (trace !== value?.trace || !value.kinds.some(k => k.key === key)) return;
+  if (key !== kind.key) chooseKind(key, replay);
+  choose(valid({ ...sel, ...to }), replay);
+}
 
 async function showRow({ trace, kind: key, query, replay = false }) {
   if (trace !== value?.trace || !value.kinds.some(k => k.key === key)) return;
@@ -737,10 +748,12 @@ const themes = new MutationObserver(() => {
   if (kind && width) { paintGrid(); paintMap(); }
 });
 themes.observe(document.body, { attributes: true, attributeFilter: ['class'] });
-new ResizeObserver(() => { if (root.clientWidth !== width) layout(); }).observe(root);
+new ResizeObserver(() => { if (root.clientWidth !== width) { layout(); if (kind) showHead(); } }).observe(root);
 
-const onSelect = ({ detail }) => { if (element.isConnected) showRow(detail); else window.removeEventListener('tfviz:select', onSelect); };
+const onSelect = ({ detail }) => { if (element.isConnected) 'replay' in detail ? showRow(detail) : move(detail); else window.removeEventListener('tfviz:select', onSelect); };
 window.addEventListener('tfviz:select', onSelect);
+const onGone = () => { if (element.isConnected) trigger('gone'); else window.removeEventListener('tfviz:gone', onGone); };
+window.addEventListener('tfviz:gone', onGone);
 
 readColours();
 watch('value', show);

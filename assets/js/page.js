@@ -76,17 +76,44 @@
 
   const mark = () => byId('attention-view')?.querySelector('.tv-attention')?.setAttribute('data-busy', String(running > 0));
 
+  /* Figures are drawn by Plotly, which the server sends once somebody opens a tab that has one. */
+  let plotly = null;
+  function loadPlotly() {
+    plotly ??= new Promise((done, failed) => {
+      const script = document.createElement('script');
+      script.src = `${(window.gradio_config?.root || '').replace(/\/(zh\/?)?$/, '')}/plotly.js`;
+      script.onload = () => done(window.Plotly);
+      script.onerror = () => { plotly = null; failed(new Error('plotly.js did not come')); };
+      document.head.append(script);
+    });
+    return plotly;
+  }
+
   window.tfviz = {
+    scene: null,                          // what the page looks at; attention_view.js keeps it
+    views: {},                            // drawings of their own: name -> (box, data, api); assets/js/views
+    plotly: loadPlotly,
+    select(change) { window.dispatchEvent(new CustomEvent('tfviz:select', { detail: { trace: window.tfviz.scene?.trace, kind: window.tfviz.scene?.sel.kind, ...change } })); },
+    changed(id) { window.dispatchEvent(new CustomEvent('tfviz:changed', { detail: { id } })); },
+    tried({ place, sentence }) {
+      if (sentence) window.tfviz.typed(sentence);
+      if (Object.keys(place).length) window.tfviz.select(place);
+    },
+    open(tab, section) {
+      document.querySelector(`#tv-tabs button[role="tab"][data-tab-id="${tab}"]`)?.click();
+      if (section) setTimeout(() => document.querySelector(`#tv-tabs button[role="tab"][data-tab-id="${section}"]`)?.click(), 50);
+    },
     traceStarts(inputs) {
       for (const group of ['tv-kernel', 'tv-precision'])  // one name a group, so that arrow keys move in it
         byId(group).querySelectorAll('input').forEach(one => { one.name = group; });
       byId('tv-fold').setAttribute('aria-expanded', String(byId('tv-side').classList.contains('tv-open')));
       running = 1; mark(); remember(inputs);
     },
-    chip(event) {                         // an example types its sentence, which no earlier target or pair belongs to
+    chip(event) { window.tfviz.typed(event.target.closest('button').textContent.trim()); },
+    typed(text) {                         // an example types its sentence, which no earlier target or pair belongs to
       const second = byId('tv-second')?.querySelector('textarea');
       if (second?.value) type('', 'tv-second');
-      type(event.target.closest('button').textContent.trim());
+      type(text);
     },
     traceEnds() { running = 0; mark(); },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },

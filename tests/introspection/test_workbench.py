@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.conftest import Checkpoint
 from tfviz.config import Settings
 from tfviz.errors import BadText, ModelUnavailable, TfvizError, UnknownChoice
 from tfviz.introspection.workbench import Measurement, Overtaken, Request, Workbench
+from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.resident import Resident
 
 TEXT = "The animal didn't cross the street because it was too tired"
@@ -214,3 +215,50 @@ def test_a_reference_is_made_once_for_all_settings_of_a_text(
     for precision in ("fp32", "bf16"):
         measured(bench, trace_id, "flash", precision, repeats=1)
     assert kernels == ["flash", "naive", "flash"]
+
+
+# ---- what is found out about a trace later
+
+
+def count_tokens(loaded: LoadedModel, prompt: Prompt) -> int:
+    calls.append(loaded.id)
+    return prompt.n_tokens
+
+
+calls: list[str] = []
+
+
+def test_a_trace_is_examined_once_and_forgotten_with_it(bench: Workbench, ask: Ask) -> None:
+    calls.clear()
+    trace_id, trace = bench.trace(ask())
+    found = [bench.examine(trace_id, count_tokens, "tokens") for _ in range(3)]
+    assert found == [len(trace.tokens)] * 3 and calls == [trace.model]
+    assert bench.examine("no such id", count_tokens, "tokens") is None
+
+
+def test_nobody_examines_for_a_page_that_moved_on(bench: Workbench, ask: Ask) -> None:
+    calls.clear()
+    trace_id, _ = bench.trace(ask())
+    with pytest.raises(Overtaken):
+        bench.examine(trace_id, count_tokens, "tokens", stop=lambda: True)
+    assert not calls
+
+
+@dataclass(frozen=True)
+class Large:
+    nbytes: int
+
+
+def large(loaded: LoadedModel, prompt: Prompt) -> Large:
+    return Large(10**9)
+
+
+def test_what_was_found_counts_for_the_budget(settings: Settings, ask: Ask) -> None:
+    bench = Workbench(replace(settings, trace_budget=10**8))
+    ids = [bench.trace(ask())[0] for _ in range(2)]
+    assert bench.examine(ids[1], large, "large") is not None
+    assert bench.find(ids[0]) is None and bench.find(ids[1]) is not None
+
+
+def test_a_measurement_waits_for_the_device(bench: Workbench) -> None:
+    assert bench.compute(pow, 2, 10) == 1024

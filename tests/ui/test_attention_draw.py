@@ -16,18 +16,9 @@ from tfviz.introspection.trace import Answer, LayerAttention, Trace
 from tfviz.messages import LANGUAGES
 from tfviz.sources.tokens import Token
 from tfviz.ui.i18n import Translator
+from tfviz.ui.selection import EXACT_CELLS, FIRST, best_copying, most_telling, place
 from tfviz.ui.tabs import attention as tab
-from tfviz.ui.tabs.attention import (
-    EXACT_CELLS,
-    FIRST,
-    _look_up,
-    best_copying,
-    draw,
-    draw_head,
-    draw_row,
-    most_telling,
-    place,
-)
+from tfviz.ui.tabs.attention import _look_up, draw, draw_head, draw_row
 
 EN = Translator("en")
 TEXT = "The animal didn't cross the street because it was too tired"

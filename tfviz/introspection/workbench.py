@@ -6,9 +6,10 @@ The page and `tfviz.trace` both go through it. Whatever it returns is CPU data.
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, TypeVar
 
 import torch
 
@@ -22,6 +23,7 @@ from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.resident import Progress, Resident
 
+R = TypeVar("R")
 COMPARED = 256  # outputs are compared at the last so many positions
 KEPT_REFERENCES = 4
 LONG = 256  # tokens from which a run leaves enough freed memory behind to be worth giving back
@@ -62,6 +64,11 @@ class Measurement:
 class _Kept:
     trace: Trace
     prompt: Prompt
+    found: dict[Hashable, Any] = field(default_factory=dict)  # what `examine` found out about it
+
+    @property
+    def nbytes(self) -> int:
+        return self.trace.nbytes + sum(getattr(one, "nbytes", 0) for one in list(self.found.values()))
 
 
 class Workbench:
@@ -76,6 +83,8 @@ class Workbench:
         self._lock = threading.Lock()
         self._traced = on_device(self._trace_now)
         self._measured = on_device(self._measure_now)
+        self._examined = on_device(self._examine_now)
+        self._computed = on_device(_compute_now)
 
     def trace(
         self,
@@ -137,6 +146,45 @@ class Workbench:
                 give_back_memory()
             return measured
 
+    def examine(
+        self,
+        trace_id: str,
+        job: Callable[[LoadedModel, Prompt], R],
+        key: Hashable,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> R | None:
+        """`job(model, prompt)` of a trace, run once and kept under `key` as long as the trace is; None if that is gone.
+
+        `job` can be pickled (a module's function or a `partial` of one): on ZeroGPU it runs in another process.
+        """
+        with self._lock:
+            kept = self._kept.get(trace_id)
+        if kept is None:
+            return None
+        if key not in kept.found:
+            self.resident.get(kept.trace.model, kept.trace.precision)
+            with self.gate.turn():
+                if stop():
+                    raise Overtaken
+                if key not in kept.found:  # another page may have asked for it meanwhile
+                    kept.found[key] = self._examined(kept.trace.model, kept.trace.precision, kept.prompt, job)
+            with self._lock:
+                self._make_room()
+        found: R = kept.found[key]
+        return found
+
+    def compute(self, job: Callable[..., R], *args: Any) -> R:
+        """`job(*args)` while nobody else uses the device, for measurements that need quiet; `job` as in `examine`."""
+        with self.gate.turn():
+            result: R = self._computed(job, *args)
+            return result
+
+    def _examine_now(
+        self, model: str, precision: str, prompt: Prompt, job: Callable[[LoadedModel, Prompt], Any]
+    ) -> Any:
+        return job(self.resident.get(model, precision), prompt)
+
     def _trace_now(
         self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None, memory: bool
     ) -> _Kept:
@@ -197,12 +245,16 @@ class Workbench:
         trace_id = secrets.token_urlsafe(12)
         with self._lock:
             self._kept[trace_id] = kept
-            while len(self._kept) > 1 and self._bytes() > self.settings.trace_budget:
-                self._kept.popitem(last=False)
+            self._make_room()
         return trace_id
 
-    def _bytes(self) -> int:
-        return sum(kept.trace.nbytes for kept in self._kept.values())
+    def _make_room(self) -> None:
+        while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > self.settings.trace_budget:
+            self._kept.popitem(last=False)
+
+
+def _compute_now(job: Callable[..., Any], *args: Any) -> Any:
+    return job(*args)
 
 
 def _compared(loaded: LoadedModel, prompt: Prompt, call: AttentionCall) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """What all parts of one page share: its language, the workbench behind it, and what is shown of each new trace."""
 
+import logging
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Empty, Queue
@@ -8,12 +10,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tfviz.config import Settings
+from tfviz.errors import TfvizError
 from tfviz.ui.i18n import Translator
 
 if TYPE_CHECKING:  # torch comes with it, and the page must be up before torch is
     from tfviz.introspection.trace import Trace
     from tfviz.introspection.workbench import Workbench
 
+logger = logging.getLogger(__name__)
 Show = Callable[[str, "Trace", dict[str, Any]], Any]  # (trace id, trace, selection) -> the component's new value
 
 
@@ -33,6 +37,14 @@ class AppContext:
         from tfviz.introspection.workbench import default_workbench
 
         return default_workbench()
+
+    def sentence(self, error: Exception) -> str:
+        """A caller's mistake as its sentence; anything else as an apology with the id under which it was logged."""
+        if isinstance(error, TfvizError):
+            return self.t.error(error)
+        number = secrets.token_hex(4)
+        logger.error("error %s", number, exc_info=error)
+        return self.t("page.sorry", id=number)
 
     def on_trace(self, component: Any, show: Show) -> None:
         """`component` gets `show(...)` as its value whenever a new trace is there."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import exp, floor, inf, isfinite, log, log10
 
 from tfviz.errors import TfvizError
-from tfviz.messages import text
+from tfviz.messages import sentences, text
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,9 @@ class Translator:
 
     def __call__(self, key: str, **values: object) -> str:
         return text(key, self.language, **values)
+
+    def has(self, key: str) -> bool:
+        return key in sentences(self.language)
 
     def error(self, error: TfvizError) -> str:
         return error.in_language(self.language)

@@ -4,7 +4,6 @@ Typing runs a trace; the newest text wins and no stale run waits in a queue. Whe
 is measured in the background and gives way as soon as somebody needs the device.
 """
 
-import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -15,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from tfviz.errors import TfvizError
 from tfviz.messages import LANGUAGES
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, render
 from tfviz.ui.context import AppContext, Step, follow
 from tfviz.ui.examples import carried_over, examples, most_examples
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, significant
+from tfviz.ui.selection import FIRST
 from tfviz.ui.tabs import TABS
-from tfviz.ui.tabs.attention import FIRST
 
 if TYPE_CHECKING:
     from tfviz.introspection.trace import Trace
     from tfviz.sources.catalog import CatalogEntry
 
-logger = logging.getLogger(__name__)
 KEPT_SESSIONS = 1000
 PATHS = {"en": "/", "zh": "/zh"}
 
@@ -220,7 +217,7 @@ class Page:
             if step.error is not None:
                 self.asked.pop(session, None)
                 self._set_newest(request, strip.trace_id)  # which is what still stands on the page
-                sentence = escape(self._sentence(step.error))
+                sentence = escape(self.ctx.sentence(step.error))
                 yield [f'<p class="tv-note tv-error" role="alert">{sentence}</p>', *nothing[1:]]
             elif not step.done:
                 yield [_progress(step), *nothing[1:]]
@@ -281,7 +278,7 @@ class Page:
         try:
             row = self.ctx.workbench.measure(strip.trace_id, *setting, stop=overtaken, give_way=give_way)
         except Exception as error:  # one setting's failure is said in its row, and the others go on
-            return strip.with_reason(setting, self._sentence(error))
+            return strip.with_reason(setting, self.ctx.sentence(error))
         return strip if row is None else strip.with_row(setting, row)
 
     # -- small parts ------------------------------------------------------------------------------------------------
@@ -294,14 +291,6 @@ class Page:
 
     def _is_newest(self, request: gr.Request, run: str) -> bool:
         return self.newest.get(str(request.session_hash)) == run
-
-    def _sentence(self, error: Exception) -> str:
-        """A caller's mistake as its sentence; anything else as an apology with the id under which it was logged."""
-        if isinstance(error, TfvizError):
-            return self.t.error(error)
-        number = secrets.token_hex(4)
-        logger.error("error %s", number, exc_info=error)
-        return self.t("page.sorry", id=number)
 
     def _notices(self, trace: "Trace") -> str:
         t, notes = self.t, []

@@ -1,14 +1,21 @@
 """The app: the page in every language, its look, how it is served. Nothing here imports torch; a thread warms it up."""
 
+import gzip
 import logging
 import os
 import threading
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is: its profiler talks on stderr
 
 import gradio as gr
+from plotly.offline import get_plotlyjs
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from tfviz.config import Settings
 from tfviz.messages import ASSETS
@@ -17,7 +24,7 @@ from tfviz.ui.i18n import Translator
 from tfviz.ui.page import PATHS, Page
 
 logger = logging.getLogger(__name__)
-CSS = ("tokens.css", "page.css")
+PLOTLY = "/plotly.js"
 
 
 def build_app(settings: Settings) -> gr.Blocks:
@@ -43,6 +50,7 @@ def launch(app: gr.Blocks, settings: Settings, **options: Any) -> Any:
         max_file_size="1mb",
         enable_monitoring=False,
         show_error=False,
+        app_kwargs={"routes": [Route(PLOTLY, _plotly)]},
         **options,
     )
 
@@ -58,10 +66,28 @@ def theme() -> gr.themes.Base:
 
 
 def _head() -> str:
-    """Styles that reach outside Gradio's own prefix, and the page's script. All inline: nothing is fetched."""
-    styles = "".join((ASSETS / "css" / name).read_text(encoding="utf-8") for name in CSS)
-    script = (ASSETS / "js" / "page.js").read_text(encoding="utf-8")
-    return f"<style>{styles}</style><script>{script}</script>"
+    """Styles that reach outside Gradio's own prefix, and the page's scripts. All inline: nothing is fetched."""
+    inside = {"attention_view.css", "answer.css"}  # their components bring them
+    css = ["tokens.css", "page.css", *sorted(path.name for path in (ASSETS / "css").glob("*.css"))]
+    styles = "".join(_read("css", name) for name in dict.fromkeys(css) if name not in inside)
+    views = sorted(path.name for path in (ASSETS / "js" / "views").glob("*.js"))
+    scripts = [_read("js", "page.js"), *(_read("js", "views", name) for name in views)]
+    return f"<style>{styles}</style><script>{';'.join(scripts)}</script>"
+
+
+def _read(*names: str) -> str:
+    return ASSETS.joinpath(*names).read_text(encoding="utf-8")
+
+
+def _plotly(request: Request) -> Response:
+    """The Plotly of the plotly package, for the pictures that picture.js draws; the same for a whole release."""
+    headers = {"Content-Encoding": "gzip", "Cache-Control": "public, max-age=86400", "ETag": f'"{version("plotly")}"'}
+    return Response(_plotly_packed(), media_type="text/javascript", headers=headers)
+
+
+@cache
+def _plotly_packed() -> bytes:
+    return gzip.compress(get_plotlyjs().encode(), 6)
 
 
 def _warm_up(settings: Settings) -> None:

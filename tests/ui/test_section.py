@@ -1,0 +1,130 @@
+"""Sections: one wish gives one picture, the newest wish wins, and what is wrong becomes a sentence."""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from tfviz.config import Settings
+from tfviz.errors import UnsupportedHere
+from tfviz.ui.components.picture import Badge, Panel, Picture, payload, table
+from tfviz.ui.components.section import Scene, Section, _drawer
+from tfviz.ui.context import AppContext
+from tfviz.ui.i18n import Translator
+
+
+class Bench:
+    def find(self, trace_id: str) -> None:
+        return None
+
+
+class Context(AppContext):
+    @property
+    def workbench(self) -> Any:
+        return Bench()
+
+
+@pytest.fixture
+def ctx() -> AppContext:
+    return Context(Translator("en"), Settings.from_environment())
+
+
+def ask(ctx: AppContext, section: Section, *values: Any, session: str = "me", **wish: Any) -> list[dict[str, Any]]:
+    return list(begin(ctx, section, *values, session=session, **wish))
+
+
+def begin(
+    ctx: AppContext, section: Section, *values: Any, session: str = "me", **wish: Any
+) -> Iterator[dict[str, Any]]:
+    drawer = _drawer(ctx, section, ["n"][: len(values)])
+    return drawer(SimpleNamespace(_data=wish), SimpleNamespace(session_hash=session), *values)  # type: ignore[arg-type]
+
+
+def plain(scene: Scene, n: int = 0) -> Picture:
+    return Picture([Panel(html=str(n))], [Badge(True, "even")])
+
+
+def test_a_picture_comes_with_the_key_of_its_wish(ctx: AppContext) -> None:
+    (value,) = ask(ctx, Section("x", plain, needs_trace=False), 7, key="k")
+    assert (value["key"], value["done"], value["panels"][0]["html"]) == ("k", True, "7")
+    assert value["badges"] == [{"ok": True, "text": "even", "title": ""}]
+
+
+def test_a_measurement_grows_and_ends_with_all_of_it(ctx: AppContext) -> None:
+    def grows(scene: Scene) -> Iterator[Picture]:
+        for i in (1, 2):
+            yield Picture([Panel(html=str(i))], part=i / 2)
+
+    values = ask(ctx, Section("x", grows, needs_trace=False), key="k")
+    assert [(value["part"], value["done"]) for value in values] == [(0.5, False), (1.0, False), (1.0, True)]
+    assert values[-1]["panels"][0]["html"] == "2"
+
+
+def test_only_a_pressed_button_measures(ctx: AppContext) -> None:
+    def draw(scene: Scene, measure: bool) -> Picture:
+        return Picture([Panel(html=str(measure))])
+
+    section = Section("x", draw, needs_trace=False, button="code.copy")
+    assert [ask(ctx, section, key="k", measure=m)[0]["panels"][0]["html"] for m in (True, False, None)] == [
+        "True",
+        "False",
+        "False",
+    ]
+
+
+def test_a_newer_wish_of_the_same_page_stops_a_measurement(ctx: AppContext) -> None:
+    def forever(scene: Scene) -> Iterator[Picture]:
+        while not scene.stop():
+            yield Picture([])
+
+    section = Section("x", forever, needs_trace=False)
+    drawer = _drawer(ctx, section, [])
+
+    def start(session: str) -> Iterator[dict[str, Any]]:
+        return drawer(SimpleNamespace(_data={"key": session}), SimpleNamespace(session_hash=session))  # type: ignore[arg-type]
+
+    first = start("me")
+    next(first)
+    other = start("somebody else")
+    next(other)
+    next(first)
+    second = start("me")
+    next(second)
+    assert [value["done"] for value in first] == [True] and next(other)["done"] is False
+
+
+def test_a_mistake_is_a_sentence_and_any_other_error_an_apology(ctx: AppContext) -> None:
+    def refuse(scene: Scene) -> Picture:
+        raise UnsupportedHere("error.flash_softcap")
+
+    def fail(scene: Scene) -> Picture:
+        raise RuntimeError("secret")
+
+    said = ask(ctx, Section("x", refuse, needs_trace=False), key="k")[0]
+    assert said["error"] == ctx.t("error.flash_softcap") and "panels" not in said and said["done"]
+    assert "secret" not in ask(ctx, Section("x", fail, needs_trace=False), key="k")[0]["error"]
+
+
+def test_a_trace_that_is_gone_is_asked_for_again(ctx: AppContext) -> None:
+    (value,) = ask(ctx, Section("x", plain), key="k", trace="old")
+    assert value["gone"] and value["done"]
+
+
+@pytest.mark.parametrize("wish", [{}, {"place": 3, "trace": None}, {"trace": {"a": 1}, "key": [1]}])
+def test_a_wish_of_any_form_is_answered(ctx: AppContext, wish: dict[str, Any]) -> None:
+    assert ask(ctx, Section("x", plain, needs_trace=False), **wish)[-1]["done"]
+
+
+def test_a_figure_travels_as_typed_arrays() -> None:
+    figure = go.Figure(go.Scatter(y=np.arange(4, dtype=np.float32)))
+    sent = payload(Picture([Panel(figure, "Line", select={"x": "key"})]))["panels"][0]
+    assert json.loads(sent["figure"])["data"][0]["y"]["dtype"] == "f4" and sent["select"] == {"x": "key"}
+
+
+def test_a_table_shows_markup_as_text() -> None:
+    html = table("<i>", ["<b>"], [("<script>", ["&"])])
+    assert "<script>" not in html and "&lt;b&gt;" in html and "<td>&amp;</td>" in html

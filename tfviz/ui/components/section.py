@@ -1,0 +1,196 @@
+"""Sections of a tab: a paragraph and its formula, a live picture with its badges, controls, things to try, the code.
+
+A tab is a tuple of sections, shown as pills. A section's picture is drawn when somebody looks at it, and again when the
+sentence, the shared selection or a control of it changes; assets/js/picture.js knows when. The newest wish wins.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from tfviz.ui.components.code import show_code
+from tfviz.ui.components.picture import Picture, payload, picture_view
+from tfviz.ui.context import AppContext
+from tfviz.ui.i18n import Translator
+from tfviz.ui.selection import place
+
+if TYPE_CHECKING:  # torch comes with them
+    from tfviz.introspection.trace import Trace
+    from tfviz.introspection.workbench import Workbench
+
+LATEX: list[dict[str, str | bool]] = [
+    {"left": "$$", "right": "$$", "display": True},
+    {"left": "\\(", "right": "\\)", "display": False},
+]
+KEPT_WISHES = 2000
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What one drawing may use."""
+
+    t: Translator
+    bench: "Workbench"
+    trace_id: str
+    trace: "Trace | None"
+    place: Mapping[str, Any]  # kind, layer, head, query, key; inside `trace`
+    stop: Callable[[], bool] = lambda: False  # a newer wish for this picture is there
+
+    def examine(self, job: Callable[..., Any], key: Any = None) -> Any:
+        """`job(model, prompt)` of the traced sentence, run once for each trace (see Workbench.examine)."""
+        found = self.bench.examine(self.trace_id, job, _name(job) if key is None else key, stop=self.stop)
+        if found is None:
+            raise Forgotten
+        return found
+
+    def compute(self, job: Callable[..., Any], *args: Any) -> Any:
+        """`job(*args)` when the device is free (see Workbench.compute)."""
+        return self.bench.compute(job, *args)
+
+
+class Forgotten(Exception):
+    """The server no longer keeps the trace that a page shows."""
+
+
+def _name(job: Callable[..., Any]) -> Any:
+    if isinstance(job, partial):
+        return _name(job.func), job.args, tuple(sorted(job.keywords.items()))
+    return job.__module__, job.__qualname__
+
+
+@dataclass(frozen=True)
+class Try:
+    """A button that sets controls, moves the selection or types a sentence."""
+
+    key: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    place: Mapping[str, int] = field(default_factory=dict)
+    sentence: str = ""
+
+
+def no_controls(t: Translator) -> dict[str, Any]:
+    return {}
+
+
+def no_code() -> Sequence[Callable[..., Any]]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """Its sentences stand under `key`: .name (the pill), .title, .intro, perhaps .article, and .try.<key of a Try>."""
+
+    key: str
+    draw: Callable[..., Picture | Iterator[Picture]]  # (scene, **controls)
+    formulas: Sequence[str] = ()
+    controls: Callable[[Translator], dict[str, Any]] = no_controls
+    selects: Sequence[str] = ()  # parts of the shared selection that its picture depends on and offers
+    needs_trace: bool = True
+    button: str = ""  # the sentence on a button without which `draw` measures nothing: then it gets `measure`
+    tries: Sequence[Try] = ()
+    code: Callable[[], Sequence[Callable[..., Any]]] = no_code
+
+
+def sections(ctx: AppContext, parts: Sequence[Section]) -> None:
+    """Builds a tab of these sections."""
+    if len(parts) == 1:
+        return _build(ctx, parts[0])
+    with gr.Tabs(elem_classes=["tv-pills"]):
+        for part in parts:
+            with gr.Tab(ctx.t(f"{part.key}.name"), id=part.key):
+                _build(ctx, part)
+
+
+def _build(ctx: AppContext, section: Section) -> None:
+    t, key = ctx.t, section.key
+    texts = [f"## {t(f'{key}.title')}", t(f"{key}.intro"), *(f"$${one}$$" for one in section.formulas)]
+    if t.has(f"{key}.article"):
+        texts.append(t(f"{key}.article"))
+    gr.Markdown("\n\n".join(texts), latex_delimiters=LATEX, elem_classes=["tv-text"])
+    props: dict[str, Any] = {"selects": list(section.selects), "needs_trace": section.needs_trace, "own": _id(key)}
+    props["button"] = t(section.button) if section.button else ""
+    if section.controls is no_controls:
+        view, controls = picture_view(t.language, _id(key), **props), {}
+    else:
+        with gr.Row(elem_classes=["tv-split"]):
+            with gr.Column(scale=3, min_width=320):
+                view = picture_view(t.language, _id(key), **props)
+            with gr.Column(scale=1, min_width=240):
+                controls = section.controls(t)
+    _build_tries(section, controls, t)
+    view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, concurrency_limit=8, **QUIET)
+    for control in controls.values():
+        control.change(None, js=f"() => window.tfviz.changed('{_id(key)}')", **QUIET)
+
+
+def _build_tries(section: Section, controls: dict[str, Any], t: Translator) -> None:
+    if not section.tries:
+        return
+    gr.HTML(f'<p class="tv-soft">{t("picture.try")}</p>', apply_default_css=False)
+    with gr.Row(elem_classes=["tv-tries"]):
+        for one in section.tries:
+            button = gr.Button(t(f"{section.key}.try.{one.key}"), size="sm", elem_classes=["tv-chip"])
+            if one.values:
+                values = list(one.values.values())
+                set_to = values[0] if len(values) == 1 else values
+                button.click(lambda set_to=set_to: set_to, None, [controls[name] for name in one.values], **QUIET)
+            if one.place or one.sentence:
+                wish = {"place": dict(one.place), "sentence": one.sentence}
+                button.click(None, js=f"() => window.tfviz.tried({json.dumps(wish)})", **QUIET)
+
+
+def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable[..., Iterator[dict[str, Any]]]:
+    """The listener of one section's `wanted`: one value for each picture that its `draw` gives."""
+    newest: OrderedDict[str, object] = OrderedDict()  # session -> the ticket of its newest wish
+
+    def wanted(event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[dict[str, Any]]:
+        wish = event._data if isinstance(event._data, dict) else {}
+        session, ticket = str(request.session_hash), object()
+        newest[session] = ticket
+        newest.move_to_end(session)
+        while len(newest) > KEPT_WISHES:
+            newest.popitem(last=False)
+        reply: dict[str, Any] = {"key": wish.get("key"), "done": False}
+        if wish.get("code") and section.code is not no_code:
+            reply["code"] = show_code(ctx.t, *section.code())
+        named = dict(zip(names, values, strict=True)) | (
+            {"measure": wish.get("measure") is True} if section.button else {}
+        )
+        try:
+            scene = _scene(ctx, section, wish, lambda: newest.get(session) is not ticket)
+            drawn = section.draw(scene, **named)
+            if isinstance(drawn, Picture):
+                yield {**reply, **payload(drawn), "done": True}
+                return
+            for picture in drawn:
+                reply |= payload(picture)
+                yield dict(reply)
+            yield {**reply, "done": True}  # with all of it: the browser may have skipped a value that another followed
+        except Forgotten:
+            yield {**reply, "gone": True, "done": True}
+        except Exception as error:  # in a sentence; the last picture stays
+            if newest.get(session) is not ticket:
+                return
+            yield {**reply, "error": ctx.sentence(error), "done": True}
+
+    return wanted
+
+
+def _scene(ctx: AppContext, section: Section, wish: Mapping[str, Any], stop: Callable[[], bool]) -> Scene:
+    bench, trace_id = ctx.workbench, str(wish.get("trace") or "")
+    trace = bench.find(trace_id)
+    if trace is None and section.needs_trace:
+        raise Forgotten
+    asked = wish.get("place")
+    where = {} if trace is None else place(asked if isinstance(asked, dict) else {}, trace)
+    return Scene(ctx.t, bench, trace_id, trace, where, stop)
+
+
+def _id(key: str) -> str:
+    return key.replace(".", "-")
