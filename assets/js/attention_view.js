@@ -329,6 +329,7 @@ async function loadThumbs(of) {         // small ones came with the value, large
 }
 
 function frameHead() {
+  if (!grid) return;                    // another tab is open, and this one was never seen
   const pad = 3;
   rect(ui.headFrame, xOf(sel.head) - pad, yOf(sel.layer) - pad, grid.w + 2 * pad, grid.h + 2 * pad);
   setText(ui.layerNow, String(sel.layer));
@@ -357,6 +358,7 @@ const sameHead = (a, b) => a?.layer === b?.layer && a?.head === b?.head;
 
 function seeHead(layer, head) {         // keep the framed head in sight inside its own scrolling box
   const box = ui.heads.body;
+  if (!grid) return;
   if (box.scrollHeight <= box.clientHeight && box.scrollWidth <= box.clientWidth) return;
   box.scrollTop = clamp(box.scrollTop, yOf(layer) + grid.h - box.clientHeight + 12, yOf(layer) - 20);
   box.scrollLeft = clamp(box.scrollLeft, xOf(head) + grid.w - box.clientWidth + 12, xOf(head) - 24);
@@ -419,6 +421,7 @@ function pointAt(box, tokens, cell, side, i, className) { // the one chosen (or 
 }
 
 function frameCell() {
+  if (!plot) return markStrips();
   pointAt(ui.rows, listOf('query'), plot.ch, 'top', sel.query, 'chosen');
   pointAt(ui.columns, listOf('key'), plot.cw, 'left', sel.key, 'chosen');
   boxCell(ui.cellFrame, sel.query, sel.key, 0);

@@ -74,6 +74,27 @@
   }
   whenReady(typeWhatWaits);
 
+  /* Which tab and section are open, in the address too. */
+  document.addEventListener('click', event => {
+    const button = event.target.closest?.('#tv-tabs button[role="tab"][data-tab-id]');
+    if (!button) return;
+    const query = new URLSearchParams(location.search), inner = button.closest('.tv-pills');
+    query.set(inner ? 'section' : 'tab', button.dataset.tabId);
+    if (!inner) query.delete('section');
+    history.replaceState(history.state, '', `${location.pathname}?${query}`);
+  });
+  function openWhatTheAddressNames() {
+    const query = new URLSearchParams(location.search), names = ['tab', 'section'].map(name => query.get(name)).filter(Boolean);
+    const waiting = setInterval(() => {
+      const button = names.length && tabButton(names[0]);
+      if (button) { button.click(); names.shift(); }
+      if (!names.length) clearInterval(waiting);
+    }, 50);
+    setTimeout(() => clearInterval(waiting), 30000);
+  }
+  const tabButton = id => document.querySelector(`#tv-tabs button[role="tab"][data-tab-id="${CSS.escape(id)}"]`);
+  whenReady(openWhatTheAddressNames);
+
   const mark = () => byId('attention-view')?.querySelector('.tv-attention')?.setAttribute('data-busy', String(running > 0));
 
   /* Figures are drawn by Plotly, which the server sends once somebody opens a tab that has one. */
@@ -100,8 +121,8 @@
       if (Object.keys(place).length) window.tfviz.select(place);
     },
     open(tab, section) {
-      document.querySelector(`#tv-tabs button[role="tab"][data-tab-id="${tab}"]`)?.click();
-      if (section) setTimeout(() => document.querySelector(`#tv-tabs button[role="tab"][data-tab-id="${section}"]`)?.click(), 50);
+      tabButton(tab)?.click();
+      if (section) setTimeout(() => tabButton(section)?.click(), 50); // once the tab is there
     },
     traceStarts(inputs) {
       for (const group of ['tv-kernel', 'tv-precision'])  // one name a group, so that arrow keys move in it

@@ -234,6 +234,28 @@ class Visitor:
     def tokens(self, strip: str = "attention.tokens") -> Locator:
         return self.page.get_by_role("toolbar", name=self.t(strip), exact=True).get_by_role("button")
 
+    def section(self, tab: str, key: str) -> Locator:
+        """Opens a tab and one of its sections; its picture, once it is drawn."""
+        for name in (f"tab.{tab}", f"{key}.name"):
+            button = self.page.get_by_role("tab", name=self.t(name), exact=True)
+            if name == f"tab.{tab}" or button.count():  # a tab of one section has no pills
+                button.click()
+        return self.drawn(key)
+
+    def drawn(self, key: str) -> Locator:
+        """A section's picture, once it shows what the page looks at and no wish is under way."""
+        picture = self.page.locator(f"#{key.replace('.', '-')} .tv-picture")
+        expect(picture).to_have_attribute("data-drawn", re.compile("."))
+        return picture
+
+    @contextmanager
+    def redrawn(self, key: str) -> Iterator[Locator]:
+        """What is done inside brings another picture to a section; it is drawn when the block ends."""
+        picture = self.drawn(key)
+        before = str(picture.get_attribute("data-drawn"))
+        yield picture
+        expect(picture).not_to_have_attribute("data-drawn", before)
+
     def row(self, name: str) -> Locator:
         """A measured row of the speed strip: its name, its time and its ratio."""
         return self.page.get_by_role("row", name=re.compile(rf"^{name} [\d.,]+ m?s \d+\.\d\dx$"))
