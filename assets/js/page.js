@@ -98,11 +98,12 @@
   const mark = () => byId('attention-view')?.querySelector('.tv-attention')?.setAttribute('data-busy', String(running > 0));
 
   /* Figures are drawn by Plotly, which the server sends once somebody opens a tab that has one. */
+  const plotlyAddress = () => `${(window.gradio_config?.root || '').replace(/\/(zh\/?)?$/, '')}/plotly.js`;
   let plotly = null;
   function loadPlotly() {
     plotly ??= new Promise((done, failed) => {
       const script = document.createElement('script');
-      script.src = `${(window.gradio_config?.root || '').replace(/\/(zh\/?)?$/, '')}/plotly.js`;
+      script.src = plotlyAddress();
       script.onload = () => done(window.Plotly);
       script.onerror = () => { plotly = null; failed(new Error('plotly.js did not come')); };
       document.head.append(script);
@@ -113,7 +114,7 @@
   window.tfviz = {
     scene: null,                          // what the page looks at; attention_view.js keeps it
     views: {},                            // drawings of their own: name -> (box, data, api); assets/js/views
-    plotly: loadPlotly,
+    plotly: loadPlotly, plotlyAddress,
     select(change) { window.dispatchEvent(new CustomEvent('tfviz:select', { detail: { trace: window.tfviz.scene?.trace, kind: window.tfviz.scene?.sel.kind, ...change } })); },
     changed(id) { window.dispatchEvent(new CustomEvent('tfviz:changed', { detail: { id } })); },
     tried({ place, sentence }) {

@@ -95,6 +95,17 @@ function newPanel() {
   return box;
 }
 
+function saveMenu(panel, figure, box, after) {
+  const { kind, layer, head, query } = scene()?.sel ?? {}, all = { kind, layer, head, query };
+  const about = Object.fromEntries(Object.entries(all).filter(([name]) => name === 'kind' ? props.selects.length : props.selects.includes(name)));
+  const menu = el('details', 'tv-save', after);
+  el('summary', '', menu, { text: t('save') });
+  for (const format of ['png', 'svg', 'html', 'csv']) {
+    el('button', '', menu, { type: 'button', text: format.toUpperCase() }).addEventListener('click', () =>
+      window.tfviz.save(format, figure, { title: panel.title, name: `tfviz-${props.own}`, width: box.clientWidth, height: box.clientHeight, about }));
+  }
+}
+
 function forget(box) { const chart = box.querySelector('.js-plotly-plot'); if (chart) window.Plotly.purge(chart); }
 
 function drawPanel(panel, box, plotly) {
@@ -111,6 +122,10 @@ const api = () => ({ select, place: scene()?.sel ?? {}, dark: document.body.clas
 
 function chart(box, panel, plotly) {
   const { data, layout } = colour(JSON.parse(panel.figure));
+  const open = box.parentElement.querySelector('.tv-save')?.open;
+  box.parentElement.querySelector('.tv-save')?.remove();
+  saveMenu(panel, { data, layout }, box, box.parentElement);
+  box.parentElement.querySelector('.tv-save').open = Boolean(open);
   if (panel.title) box.setAttribute('aria-label', panel.title);
   box.setAttribute('role', 'figure');
   plotly.react(box, data, { ...layout, autosize: true }, { displayModeBar: false, responsive: true, doubleClick: 'reset+autosize' });
@@ -133,7 +148,8 @@ function colour(figure) {               // the page's own colours: a figure sits
   const layout = figure.layout;
   layout.font = { ...layout.font, color: soft };
   layout.hoverlabel = { bgcolor: panel, bordercolor: line, font: { color: ink }, ...layout.hoverlabel };
-  for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) Object.assign(layout[name], { linecolor: line, gridcolor: line, zerolinecolor: line });
+  for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) Object.assign(layout[name], { automargin: true, linecolor: line, gridcolor: line, zerolinecolor: line });
+  if (root.clientWidth < 480) layout.margin = { ...layout.margin, l: Math.min(48, layout.margin?.l ?? 48) };
   return figure;
 }
 

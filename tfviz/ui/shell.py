@@ -71,8 +71,9 @@ def _head() -> str:
     css = ["tokens.css", "page.css", *sorted(path.name for path in (ASSETS / "css").glob("*.css"))]
     styles = "".join(_read("css", name) for name in dict.fromkeys(css) if name not in inside)
     views = sorted(path.name for path in (ASSETS / "js" / "views").glob("*.js"))
-    scripts = [_read("js", "page.js"), *(_read("js", "views", name) for name in views)]
-    return f"<style>{styles}</style><script>{';'.join(scripts)}</script>"
+    scripts = [_read("js", "page.js"), _read("js", "save.js"), *(_read("js", "views", name) for name in views)]
+    script = ";".join(scripts).replace("</script", r"<\/script")  # in a string of theirs it would end ours
+    return f"<style>{styles}</style><script>{script}</script>"
 
 
 def _read(*names: str) -> str:
