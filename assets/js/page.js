@@ -80,6 +80,7 @@
     if (!button) return;
     const query = new URLSearchParams(location.search), inner = button.closest('.tv-pills');
     query.set(inner ? 'section' : 'tab', button.dataset.tabId);
+    if (event.isTrusted) button.scrollIntoView({ block: 'nearest', inline: 'center' });
     if (!inner) query.delete('section');
     history.replaceState(history.state, '', `${location.pathname}?${query}`);
   });
@@ -87,7 +88,7 @@
     const query = new URLSearchParams(location.search), names = ['tab', 'section'].map(name => query.get(name)).filter(Boolean);
     const waiting = setInterval(() => {
       const button = names.length && tabButton(names[0]);
-      if (button) { button.click(); names.shift(); }
+      if (button?.ariaSelected === 'true') { names.shift(); button.scrollIntoView({ block: 'nearest', inline: 'center' }); } else button?.click();
       if (!names.length) clearInterval(waiting);
     }, 50);
     setTimeout(() => clearInterval(waiting), 30000);

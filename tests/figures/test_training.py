@@ -38,3 +38,10 @@ def test_the_lowest_loss_is_marked() -> None:
     figure = losses_by_confidence(np.array([0.1, 0.5, 0.9]), {"a": np.array([2.0, 0.5, 1.0])})
     line, mark = figure.data
     assert line.y.tolist() == [2, 0.5, 1] and (mark.x[0], mark.y[0]) == (0.5, 0.5)
+
+
+def test_another_point_can_be_marked() -> None:
+    nearest = losses_by_confidence(
+        np.array([0.1, 0.9]), {"a": np.array([-0.8, 0.1])}, mark_at=lambda y: abs(y).argmin()
+    )
+    assert (nearest.data[1].x[0], nearest.data[1].y[0]) == (0.9, 0.1)

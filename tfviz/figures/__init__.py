@@ -1,6 +1,52 @@
 """Every figure function: arrays in, `go.Figure` out. Imports nothing of tfviz outside this package."""
 
 from tfviz.figures.attention import attention_heatmap, head_overview
+from tfviz.figures.layers import activation_functions, layer_lines, layer_shares, length_map
+from tfviz.figures.norms import eps_curves, gradients_by_layer, last_layer_by_depth, norms_compared, value_histogram
+from tfviz.figures.number_formats import format_ranges, gradient_histogram
+from tfviz.figures.positions import matrices, position_curves, signed_heatmap
+from tfviz.figures.steps import cost_by_length, dot_products, head_similarity, softness_by_width, variance_by_width
+from tfviz.figures.techniques import (
+    gradient_norms,
+    mean_distances,
+    norms_by_parameter,
+    part_differences,
+    probability_rows,
+    stacked_counts,
+    token_says,
+)
 from tfviz.figures.training import learning_rates, losses_by_confidence, target_distributions
 
-__all__ = ["attention_heatmap", "head_overview", "learning_rates", "losses_by_confidence", "target_distributions"]
+__all__ = [
+    "activation_functions",
+    "attention_heatmap",
+    "cost_by_length",
+    "dot_products",
+    "eps_curves",
+    "format_ranges",
+    "gradient_histogram",
+    "gradient_norms",
+    "gradients_by_layer",
+    "head_overview",
+    "head_similarity",
+    "last_layer_by_depth",
+    "layer_lines",
+    "layer_shares",
+    "learning_rates",
+    "length_map",
+    "losses_by_confidence",
+    "matrices",
+    "mean_distances",
+    "norms_by_parameter",
+    "norms_compared",
+    "part_differences",
+    "position_curves",
+    "probability_rows",
+    "signed_heatmap",
+    "softness_by_width",
+    "stacked_counts",
+    "target_distributions",
+    "token_says",
+    "value_histogram",
+    "variance_by_width",
+]

@@ -1,6 +1,6 @@
 """Training pictures: learning rates by step, what label smoothing asks for, and what a loss makes of confidence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -68,15 +68,16 @@ def losses_by_confidence(
     losses: Mapping[str, Float[np.ndarray, " point"]],
     *,
     words: Sequence[str] = ("probability of the right token", "loss", "lowest"),
+    mark_at: Callable[[np.ndarray], int | np.integer] = np.argmin,
 ) -> go.Figure:
-    """One line a definition over the probability that a model gives the right token; its lowest point marked."""
+    """One line a definition over the probability that a model gives the right token; the point `mark_at` marked."""
     x_word, y_word, lowest = words
     figure = go.Figure(layout=layout(x=x_word, y=y_word))
     for i, (name, loss) in enumerate(losses.items()):
-        at = int(loss.argmin())
+        at = int(mark_at(loss))
         mark = f"{lowest} {loss[at]:.3f}, {confidence[at]:.3f}"
         _marked_line(figure, i, name, confidence, loss, at, "%{x:.3f}: %{y:.3f}", mark)
-    figure.update_xaxes(title=TITLE)
+    figure.update_xaxes(title=TITLE, range=[0, 1.02], dtick=0.2)
     figure.update_yaxes(showgrid=True, title=TITLE)
     return figure.update_layout(legend=LEGEND, hovermode="closest")
 

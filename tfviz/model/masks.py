@@ -62,6 +62,26 @@ def make_window_mask(
     return block_distant(key[:, n_key - n_query :], key, window)[0, 0]
 
 
+def make_prefix_mask(positions: Int[Tensor, "batch pos"], *, prefix: int) -> Bool[Tensor, "batch 1 pos pos"]:
+    """Blocks the future, except that everybody sees the first `prefix` tokens of the text (prefix-LM).
+
+    `positions` are the tokens' places in their own text, so that padding and packing shift nothing. Raffel et al. 2020,
+    figure 4, https://arxiv.org/abs/1910.10683. `ValueError` for a prefix below 0.
+    """
+    if prefix < 0:
+        raise ValueError(f"a prefix mask needs prefix >= 0; got prefix={prefix}")
+    future = make_causal_mask(positions.shape[1], device=positions.device)
+    return (future & (positions >= prefix)[:, None])[:, None]
+
+
+def make_document_mask(
+    query_documents: Int[Tensor, "batch query"], key_documents: Int[Tensor, "batch key"] | None = None
+) -> Bool[Tensor, "batch 1 query key"]:
+    """Blocks every key of another document than the query's: several texts packed into one row stay strangers."""
+    key_documents = query_documents if key_documents is None else key_documents
+    return (query_documents[:, :, None] != key_documents[:, None, :])[:, None]
+
+
 def block_distant(
     query_positions: Int[Tensor, "#batch query"], key_positions: Int[Tensor, "#batch key"], window: int
 ) -> Bool[Tensor, "#batch 1 query key"]:

@@ -96,8 +96,12 @@ class LoadedModel(ABC):
 
         With `all_logits=False` the head runs for the last position only, where the architecture allows it.
         """
+        return self.run(prompt.inputs, call, all_logits=all_logits)
+
+    def run(self, inputs: dict[str, Tensor], call: AttentionCall, *, all_logits: bool = True) -> Tensor:
+        """The same for the tensors of a prompt, or of several in one batch (tfviz.sources.batch)."""
         with torch.inference_mode(), attention_call(call):
-            return self._run(prompt.inputs, all_logits)
+            return self._run(inputs, all_logits)
 
     def beams(self, prompt: Prompt, n_beams: int, kernel: str = "flash") -> list[Hypothesis]:
         """Whole answers that beam search finds for this source, best first; empty where a model does not offer it."""
@@ -126,6 +130,19 @@ class LoadedModel(ABC):
     @abstractmethod
     def start_id(self) -> int:
         """What the decoder of an encoder-decoder reads first."""
+
+    @property
+    @abstractmethod
+    def pad_id(self) -> int:
+        """What fills up the short rows of a batch; any id will do for a model that has none, since nobody reads it."""
+
+    @abstractmethod
+    def place(self, positions: Tensor) -> dict[str, Tensor]:
+        """The inputs that tell the model where the tokens of a batch stand; none if it counts, or needs no telling."""
+
+    @abstractmethod
+    def window(self, kind: str, layer: int) -> int | None:
+        """How many positions an attention reaches by the model's config, its own included; None: as far as it likes."""
 
     @abstractmethod
     def _run(self, inputs: dict[str, Tensor], all_logits: bool) -> Tensor:

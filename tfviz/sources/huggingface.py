@@ -4,6 +4,7 @@ Which class to load is read from the config: encoder-decoders with their head, d
 encoders with their masked-word head if the checkpoint carries one.
 """
 
+import inspect
 import logging
 import threading
 from collections.abc import Collection
@@ -50,6 +51,26 @@ class HuggingFaceModel(LoadedModel):
         generation: Any = getattr(self.model, "generation_config", None)
         start = getattr(config, "decoder_start_token_id", None)
         return start if start is not None else generation.decoder_start_token_id
+
+    @property
+    def pad_id(self) -> int:
+        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        return next(one for one in ids if one is not None and one < self.n_embeddings)
+
+    def place(self, positions: Tensor) -> dict[str, Tensor]:
+        """Decoders count positions from the left end, padding included, unless they are told."""
+        if "position_ids" not in inspect.signature(self.model.forward).parameters:
+            return {}
+        first = [table.padding_idx + 1 for table in _position_tables(self.model) if table.padding_idx is not None]
+        return {"position_ids": positions + (first[0] if first else 0)}
+
+    def window(self, kind: str, layer: int) -> int | None:
+        config: Any = self.model.config.get_text_config()  # type: ignore[operator, union-attr]
+        kinds = getattr(config, "layer_types", None) or []
+        sliding = layer >= len(kinds) or kinds[layer] == "sliding_attention"
+        width = getattr(config, "sliding_window", None) if sliding and kind != "cross" else None
+        looks_both_ways = kind == "encoder" or self.family == "encoder"
+        return width + 1 if width and looks_both_ways else width  # transformers counts an encoder's own position apart
 
     def _run(self, inputs: dict[str, Tensor], all_logits: bool) -> Tensor:
         options: dict[str, Any] = {} if self.family == "encoder" else {"use_cache": False}
@@ -157,10 +178,15 @@ def token_limit(model: nn.Module, tokenizer: Any) -> int:
     """The longest input: what the tokenizer says, the config says, and a learned position table can hold."""
     config: Any = model.config
     said = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or FAR]
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            said.append(module.num_embeddings - module.padding_idx - 1)  # RoBERTa counts from after the padding index
+    for table in _position_tables(model):
+        if table.padding_idx is not None:
+            said.append(table.num_embeddings - table.padding_idx - 1)  # RoBERTa counts from after the padding index
     return int(min(limit for limit in said if limit))
+
+
+def _position_tables(model: nn.Module) -> list[nn.Embedding]:
+    named = model.named_modules()
+    return [one for name, one in named if name.endswith("position_embeddings") and isinstance(one, nn.Embedding)]
 
 
 def _first_sentence(error: Exception) -> str:

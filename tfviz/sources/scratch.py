@@ -48,6 +48,16 @@ class ScratchModel(LoadedModel):
     def start_id(self) -> int:
         return self.transformer.config.start_id
 
+    @property
+    def pad_id(self) -> int:
+        return self.transformer.config.pad_id or 0
+
+    def place(self, positions: Tensor) -> dict[str, Tensor]:
+        return {}  # it counts the tokens that are no padding itself
+
+    def window(self, kind: str, layer: int) -> int | None:
+        return None if kind == "cross" else self.transformer.config.window
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids; what the vocabulary lacks stays visible as the unknown token."""
         config = self.transformer.config

@@ -29,7 +29,6 @@ class AppContext:
     settings: Settings
     selection: Any = None  # gr.State: kind, layer, head, query, key; shared by all tabs
     attention_view: Any = None  # raises the events `select` and `gone`
-    opened: Any = None  # the event of the tab that is being built: somebody opened it
     outputs: list[tuple[Any, Show]] = field(default_factory=list)
 
     @property

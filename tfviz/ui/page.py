@@ -55,8 +55,7 @@ class Page:
                     self.notice = gr.HTML("", apply_default_css=False, elem_id="tv-notice")
                     with gr.Tabs(elem_id="tv-tabs"):
                         for tab in TABS:
-                            with gr.Tab(t(tab.title), id=tab.key) as opened:
-                                ctx.opened = opened.select
+                            with gr.Tab(t(tab.title), id=tab.key):
                                 tab.build(ctx)
 
     def _build_side(self) -> None:

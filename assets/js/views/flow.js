@@ -112,6 +112,7 @@
       const focus = this.box.contains(document.activeElement) ? document.activeElement.dataset.name : '';
       this.box.replaceChildren();
       this.player();
+      this.shared();
       this.inside();
       this.outside();
       this.legend();
@@ -132,11 +133,12 @@
       this.playButton = button('play', () => this.playing ? this.pause() : this.play());
       button('next', () => { this.pause(); this.step(1); });
       const rows = el('div', 'tv-step-rows', bar);
-      this.rowName = el('span', '', rows, { 'aria-live': 'polite' });
+      el('span', '', rows, { text: this.words.query });
       rows.append(button('up', () => this.walk(-1)), button('down', () => this.walk(1)));
-      const speed = el('label', 'tv-step-speed', bar, { text: `${this.words.speed} ` }), list = el('select', '', speed, { 'data-name': 'speed' });
+      const list = el('select', 'tv-step-speed', bar, { 'aria-label': this.words.speed, title: this.words.speed, 'data-name': 'speed' });
       for (const one of SPEEDS) el('option', '', list, { value: one, text: `${one}\u00d7` }).selected = one === this.speed;
       list.addEventListener('change', () => { this.speed = Number(list.value); if (this.playing) this.schedule(); });
+      this.button();
       bar.addEventListener('keydown', event => {
         if (event.target === list) return;
         const act = { ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1),
@@ -148,11 +150,21 @@
       this.saidName = el('b', '', said); this.said = el('span', '', said);
     }
 
+    shared() {                                                  // grouped-query heads: who reads the same k and v
+      const { sharing, head } = this.data;
+      if (!sharing.length) return;
+      const line = el('p', 'tv-step-shared', this.box, { text: `${this.words.shared} ` });
+      for (const one of sharing) {
+        const button = el('button', one === head ? 'now' : '', line, { type: 'button', text: one, 'aria-label': `${this.words.head} ${one}`, 'aria-pressed': String(one === head), 'data-name': `shared-${one}` });
+        button.addEventListener('click', () => this.api.select({ head: one }));
+      }
+    }
+
     inside() {                                                  // the band of one head: a column a stage, a line a key
-      const { keys, rest } = this.data, n = keys.length;
+      const { keys, rest, queries } = this.data, n = keys.length;
       const tall = n <= 12 ? 26 : n <= 20 ? 22 : n <= 32 ? 18 : 15;
       const columns = this.stages.filter(stage => !['sum', 'joined', 'output'].includes(stage.id));
-      const label = clamp(12 + 7.6 * Math.max(...keys.map(text => [...text].length), [...this.data.queries[this.row]].length), ...SIZES.label);
+      const label = clamp(12 + 7.6 * Math.max(...keys.map(text => [...text].length), [...queries[this.row]].length), ...SIZES.label);
       const taken = columns.reduce((sum, { id }) => sum + SIZES.gap + (STRIPS.has(id) ? 0 : id === 'weights' ? SIZES.weight : SIZES.number), label);
       const strips = columns.filter(({ id }) => STRIPS.has(id)).length;
       this.strip = clamp(Math.floor((this.width - taken) / strips), ...SIZES.strip);
@@ -170,7 +182,10 @@
         return name;
       });
       if (rest) el('div', 'tv-step-rest', names, { text: fill(this.words.rest, { n: rest }) });
-      el('div', 'tv-step-foot', names, { text: this.has('sum') ? this.words.sum : '' });
+      const sum = this.stages.find(stage => stage.id === 'sum'), foot = el('div', 'tv-step-foot', names);
+      sum.head = el('button', 'tv-step-sum', foot, { type: 'button', title: sum.name, 'data-name': 'head-sum' });
+      el('i', '', sum.head, { text: this.stages.indexOf(sum) + 1 }); el('b', '', sum.head, { text: this.words.sum });
+      sum.head.addEventListener('click', () => { this.pause(); this.go(this.stages.indexOf(sum)); });
       for (const stage of columns) this.columns.push(this.column(stage, scroll, n));
       this.listen(scroll);
     }
@@ -197,8 +212,8 @@
 
     header(stage, parent) {
       const at = this.stages.indexOf(stage);
-      const head = el('button', 'tv-step-head', parent, { type: 'button', title: stage.name, 'aria-label': `${at + 1}. ${stage.name}`, 'data-name': `head-${stage.id}` });
-      el('i', '', head, { text: at + 1 }); el('b', '', head, { text: stage.letters }); el('span', '', head, { text: stage.shape });
+      const head = el('button', 'tv-step-head', parent, { type: 'button', title: stage.name, 'data-name': `head-${stage.id}` });
+      el('i', '', head, { text: at + 1 }); el('em', 'tv-hidden', head, { text: ` ${stage.name} ` }); el('b', '', head, { text: stage.letters }); el('span', '', head, { text: stage.shape });
       head.addEventListener('click', event => { event.stopPropagation(); this.pause(); this.go(at); });
       stage.head = head;
     }
@@ -218,13 +233,14 @@
       this.header(joined, left);
       const both = el('div', 'tv-step-joined', left), names = el('div', 'tv-step-heads', both);
       for (let h = 0; h < heads; h++) {
-        const name = el('button', h === head ? 'now' : '', names, { type: 'button', text: h, 'aria-label': `${this.words.head} ${h}`, 'aria-pressed': String(h === head), tabindex: h === head ? 0 : -1 });
+        const name = el('button', h === head ? 'now' : '', names, { type: 'button', text: h, 'aria-label': `${this.words.head} ${h}`, 'aria-pressed': String(h === head), tabindex: h === head ? 0 : -1, 'data-name': `joined-${h}` });
         name.addEventListener('click', () => this.api.select({ head: h }));
       }
       names.addEventListener('keydown', event => {
         const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
         if (!step) return;
-        event.preventDefault(); event.stopPropagation(); this.api.select({ head: clamp(head + step, 0, heads - 1) });
+        const to = clamp(head + step, 0, heads - 1);
+        event.preventDefault(); event.stopPropagation(); names.children[to].focus(); this.api.select({ head: to });
       });
       const grid = el('div', 'tv-step-cells', both), frame = el('div', 'tv-step-frame', grid);
       frame.style.top = `${head * tall}px`;
@@ -232,8 +248,8 @@
       el('b', '', times, { text: this.words.times }); el('span', '', times, { text: this.words.projection }); 
       const right = el('div', 'tv-step-column of-output', band);
       this.header(output, right);
-      const cells = el('div', 'tv-step-cells', right), size = this.arrays.output.width, lines = Math.ceil(size / value_dim);
-      cells.style.setProperty('--tall', `${clamp(Math.round(heads * tall / lines), 5, 18)}px`);
+      const cells = el('div', 'tv-step-cells', right), size = this.arrays.output.width, lines = Math.ceil(size / value_dim), low = clamp(Math.round(heads * tall / lines), 5, 18);
+      cells.style.setProperty('--tall', `${low}px`); cells.style.height = `${low * lines}px`; grid.style.height = `${tall * heads}px`;
       const wide = `${clamp(value_dim * 6, 160, Math.min(340, this.width - 30))}px`;
       grid.style.width = cells.style.width = wide;
       this.after = { left, times, right, grid, cells, lines, joined: el('canvas', '', grid, { 'aria-hidden': 'true' }), output: el('canvas', '', cells, { 'aria-hidden': 'true' }) };
@@ -254,8 +270,6 @@
     paint() {
       const { data, arrays, at, place } = this, n = data.keys.length;
       if (at < 0) return;
-      this.rowName.replaceChildren(`${this.words.query} `);
-      el('bdi', '', this.rowName, { text: data.queries[this.row], dir: 'auto' });
       this.queryName.replaceChildren(); el('bdi', '', this.queryName, { text: data.queries[this.row], dir: 'auto' });
       this.keyNames.forEach((name, i) => name.setAttribute('aria-pressed', String(i === place)));
       for (const column of this.columns) STRIPS.has(column.stage.id) ? this.paintStrips(column, n) : this.paintNumbers(column, n);
@@ -320,9 +334,8 @@
 
     sentence(stage) {
       const { arrays, at, place, data } = this, of = name => arrays[name]?.at(at, place) ?? 0, blocked = of('blocked') === 1;
-      const before = of(this.has('biased') ? 'biased' : this.has('capped') ? 'capped' : 'scaled');
       const values = {
-        query: data.queries[this.row], key: data.keys[place], n: data.keys.length + data.rest, head: data.head,
+        query: data.queries[this.row], other: data.keys[place], n: data.keys.length + data.rest, head: data.head,
         raw: fixed(of('raw'), 2), scaled: fixed(of('scaled'), 2), capped: fixed(of('capped'), 2), bias: fixed(of('bias'), 2), before: fixed(this.has('capped') ? of('capped') : of('scaled'), 2),
         score: fixed(arrays.scores.at(at, place), 2), weight: fixed(of('weights'), 3),
       };

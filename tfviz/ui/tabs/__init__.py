@@ -1,6 +1,6 @@
 """The tabs, in the order they stand on the page."""
 
 from tfviz.ui.tab import Tab
-from tfviz.ui.tabs import attention, training
+from tfviz.ui.tabs import attention, layers, masks, positions, step, training
 
-TABS: tuple[Tab, ...] = (attention.TAB, training.TAB)
+TABS: tuple[Tab, ...] = (attention.TAB, step.TAB, positions.TAB, masks.TAB, layers.TAB, training.TAB)

@@ -1,0 +1,59 @@
+"""What the naive form of attention costs as the text grows: time and memory against n^2, the fused kernel beside it.
+
+naive: Q K^T has n x n scores a head, softmax(...) as many weights: 2 heads n^2 numbers alive at once
+flash: tiles of the same product, never the whole of it (Dao et al. 2022, https://arxiv.org/abs/2205.14135)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from tfviz.inference.measure import Latency, latency, peak_extra_bytes
+from tfviz.model.attention import scaled_dot_product_attention
+
+SIZES = (64, 128, 256, 512, 1024, 2048)
+FITTED_FROM = 512  # below, the constant part of a call weighs too much for an exponent
+KERNELS = ("naive", "flash")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One length of text: n queries and n keys, FP32, no mask."""
+
+    n: int
+    latency: dict[str, Latency]
+    peak_bytes: dict[str, int]  # beyond q, k and v
+
+
+def measure(n: int, n_heads: int, head_dim: int, device: str) -> Cost:
+    """Both kernels on the same random q, k and v."""
+    draw = torch.Generator().manual_seed(n)
+    q, k, v = (torch.randn(1, n_heads, n, head_dim, generator=draw).to(device) for _ in range(3))
+    runs = {kernel: partial(_run, q, k, v, kernel) for kernel in KERNELS}
+    return Cost(
+        n,
+        {kernel: latency(run, repeats=7, budget=1.2) for kernel, run in runs.items()},
+        {kernel: peak_extra_bytes(run, torch.device(device)) for kernel, run in runs.items()},
+    )
+
+
+def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str) -> torch.Tensor:
+    with torch.inference_mode():
+        return scaled_dot_product_attention(q, k, v, kernel=kernel)[0]
+
+
+def score_bytes(n: int, n_heads: int) -> int:
+    """Scores and weights of all heads in FP32: 2 x heads x n^2 x 4."""
+    return 2 * n_heads * n * n * 4
+
+
+def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:
+    """b of a n^b, least squares on logarithms of what was measured from `FITTED_FROM` on; None below two points."""
+    points = [(n, value) for n, value in zip(sizes, values, strict=True) if n >= FITTED_FROM and value > 0]
+    if len(points) < 2:
+        return None
+    n, value = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.polyfit(n, value, 1)[0])

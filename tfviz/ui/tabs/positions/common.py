@@ -1,0 +1,65 @@
+"""What the sections of the Positions tab share: which attention has positions, controls, pooling, tolerances."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+import numpy as np
+from jaxtyping import Float
+
+from tfviz.ui.i18n import Translator
+
+if TYPE_CHECKING:
+    from tfviz.introspection.trace import Trace
+
+BASES = (100, 10_000, 100_000, 500_000)
+CELLS = 128  # of a heatmap, each way
+TOLERANCE = {"fp32": 1e-4}  # of what is compared, as a share of its largest number
+COARSE = 3e-2  # of the other precisions
+
+
+def tolerance(precision: str) -> float:
+    return TOLERANCE.get(precision, COARSE)
+
+
+def own_kind(place: Mapping[str, Any]) -> str:
+    """The stack looked at; for cross-attention, which gets no positions, the encoder."""
+    kind = str(place["kind"])
+    return kind if kind != "cross" else "encoder"
+
+
+def inside(place: Mapping[str, Any], trace: "Trace") -> tuple[str, int, int, int, int]:
+    """(kind, layer, head, query, key) of a self-attention, whatever is selected."""
+    kind = own_kind(place)
+    stack = trace.stacks[kind]
+    ends = (max(stack.layers), stack.n_heads - 1, len(stack.query_tokens) - 1, len(stack.key_tokens) - 1)
+    layer, head, query, key = (
+        min(int(place[name]), end) for name, end in zip(("layer", "head", "query", "key"), ends, strict=True)
+    )
+    return kind, layer, head, query, key
+
+
+def labels(tokens: Sequence[Any]) -> list[str]:
+    return [token.label for token in tokens]
+
+
+def pooled(values: Float[np.ndarray, "row column"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+    """(values, row numbers, column numbers, cells averaged into one each way), at most CELLS x CELLS."""
+    (rows, columns), (high, wide) = values.shape, (-(-n // CELLS) for n in values.shape)
+    kept = values[: max(1, rows // high) * high, : max(1, columns // wide) * wide]
+    means = kept.reshape(len(kept) // high, high, -1, wide).mean(axis=(1, 3))
+    middles = (np.arange(n) * step + (step - 1) / 2 for n, step in zip(means.shape, (high, wide), strict=True))
+    return means, *middles, (high, wide)  # type: ignore[return-value]
+
+
+def pooled_note(step: tuple[int, int], t: Translator) -> str:
+    return "" if step == (1, 1) else t("positions.pooled", rows=step[0], columns=step[1])
+
+
+def base_control(t: Translator) -> gr.Radio:
+    return gr.Radio([(f"{base:,}", base) for base in BASES], value=10_000, label=t("positions.base"))
+
+
+def scheme_control(t: Translator, names: Sequence[str]) -> gr.Radio:
+    choices = [(t(f"positions.scheme.{name}"), name) for name in names]
+    return gr.Radio(choices, value=names[0], label=t("positions.scheme"))
