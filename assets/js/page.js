@@ -87,7 +87,7 @@
   function openWhatTheAddressNames() {
     const query = new URLSearchParams(location.search), names = ['tab', 'section'].map(name => query.get(name)).filter(Boolean);
     const waiting = setInterval(() => {
-      const button = names.length && tabButton(names[0]);
+      const button = names.length ? tabButton(names[0]) : null;
       if (button?.ariaSelected === 'true') { names.shift(); button.scrollIntoView({ block: 'nearest', inline: 'center' }); } else button?.click();
       if (!names.length) clearInterval(waiting);
     }, 50);

@@ -22,7 +22,7 @@
   const minus = text => text.replace('-', '\u2212').replace('e-', 'e\u2212');
   const fixed = (x, digits) => x === -Infinity ? '\u2212\u221e' : minus(x.toFixed(digits));
   const exact = x => x === -Infinity ? '\u2212\u221e' : x === 0 ? '0' : minus(Math.abs(x) < 1e-4 ? x.toExponential(3) : String(+x.toPrecision(5)));
-  const SIZES = { number: 60, weight: 104, gap: 14, strip: [116, 250], label: [44, 118] };
+  const SIZES = { number: 66, weight: 104, gap: 14, strip: [116, 250], label: [44, 118] };
   const STAGE_MS = 1500, SPEEDS = [0.5, 1, 2, 4];
   const ICONS = {
     play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z', back: 'M11.5 2.5v11L4 8z', next: 'M4.5 2.5v11L12 8z',
