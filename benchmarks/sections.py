@@ -13,7 +13,8 @@ from statistics import median
 from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.page import app, sentence, settle, spread, type_text  # noqa: E402
+from page import app, sentence, settle, spread, type_text  # noqa: E402
+
 from tests.e2e.conftest import QUIET, find_chromium  # noqa: E402
 
 LIMIT_MS = 150
