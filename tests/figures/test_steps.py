@@ -21,11 +21,12 @@ def test_histograms_are_densities_of_the_same_dot_products() -> None:
 
 
 def test_points_stand_beside_the_two_lines_of_the_proof() -> None:
-    figure = variance_by_width(D_KS, D_KS * 1.1, ONES, 16, {"<m>": np.array([[64.0, 64.0], [3.0, 900.0]])})
+    figure = variance_by_width(D_KS, D_KS * 1.1, ONES, 16, {"<m>": (64, np.array([3.0, 50.0, 900.0]))})
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert [line.y.tolist() for line in lines] == [[4, 16, 64], [1, 1, 1]]
     own, without, scaled = (trace for trace in figure.data if trace.mode == "markers")
-    assert own.name == "&lt;m&gt;" and own.y.tolist() == [3, 900]
+    assert own.name == "&lt;m&gt;" and (list(own.x), list(own.y)) == ([64], [50])
+    assert list(own.error_y.array) == [850] and list(own.error_y.arrayminus) == [47]
     assert without.y == pytest.approx(D_KS * 1.1) and scaled.y.tolist() == [1, 1, 1]
     assert without.marker.size[1] > without.marker.size[0]
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
@@ -40,6 +41,7 @@ def test_entropy_and_gradient_share_the_widths() -> None:
     bands = [trace for trace in figure.data if trace.fill]
     assert len(bands) == 2 and bands[0].y.tolist() == pytest.approx([0.3] * 3 + [0.1] * 3)
     assert figure.layout.shapes[0].x0 == 16 and figure.layout.yaxis2.type == "log"
+    assert figure.layout.yaxis.range == (0, 1.02) and figure.layout.yaxis2.range is None
 
 
 def test_similarity_is_the_matrix_and_the_chosen_head_is_framed() -> None:

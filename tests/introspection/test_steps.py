@@ -11,6 +11,7 @@ from tests.checkpoints import ARCHITECTURES
 from tests.conftest import Loaded
 from tests.model import tiny
 from tfviz.config import TransformerConfig
+from tfviz.inference.precision import PRECISIONS
 from tfviz.introspection import steps
 from tfviz.introspection.anatomy import examine
 from tfviz.introspection.capture import capture
@@ -103,6 +104,20 @@ def test_what_is_computed_here_is_what_the_model_computed(name: str, loaded: Loa
             most = np.abs(whole.model_output).max()
             np.testing.assert_allclose(whole.joined, whole.model_joined, atol=1e-5 * np.abs(whole.model_joined).max())
             np.testing.assert_allclose(whole.output, whole.model_output, atol=1e-4 * most)
+
+
+@pytest.mark.parametrize("precision, tolerance", [("bf16", 5e-2), ("fp16", 2e-2), ("int8", 5e-2)])
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+def test_other_precisions_agree_within_what_the_page_allows(
+    name: str, precision: str, tolerance: float, loaded: Loaded
+) -> None:
+    exact = loaded(name)
+    model = replace(exact, model=PRECISIONS[precision].convert(exact.model), precision=precision)
+    prompt = model.prompt(TEXT, SECOND if model.family == "encoder-decoder" else None)
+    trace, anatomy = steps.naive_pass(model, prompt), examine(model, prompt)
+    for kind, stack in trace.stacks.items():
+        whole = steps.all_heads(stack.layers[1], anatomy.attentions[kind, 1], range(len(stack.query_tokens)))
+        np.testing.assert_allclose(whole.output, whole.model_output, atol=tolerance * np.abs(whole.model_output).max())
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

@@ -117,7 +117,7 @@ def test_the_change_before_the_dot_product_is_named(shown: Look) -> None:
 
 def test_a_scale_that_is_not_the_root_is_said(shown: Look) -> None:
     t5, llama = shown("t5", kind="encoder"), shown("llama")
-    assert any("multiplies q · k by 1.00" in note for note in flow.picture(t5, EN).notes)
+    assert any("multiplies q · k by 1," in note for note in flow.picture(t5, EN).notes)
     assert not flow.picture(llama, EN).notes
     letters = {stage["id"]: stage["letters"] for stage in data(flow.picture(llama, EN))["stages"]}
     assert letters["scaled"] == "÷ √8"
@@ -179,6 +179,7 @@ def test_other_precisions_are_given_their_own_tolerance_and_it_is_said(shown: Lo
     off = tampered(made, "whole", "model_output", (2, 5), float(made.whole.model_output[2, 5]) * 1.01)  # type: ignore[union-attr]
     assert failing(flow.badges(off, EN)) and not failing(flow.badges(replace(off, precision="bf16"), EN))
     assert "BF16" in flow.badges(replace(off, precision="bf16"), EN)[-1].title
+    assert any("INT8 rounds differently" in note for note in flow.notes(replace(off, precision="int8", again=True), EN))
 
 
 def test_without_w_o_the_flow_ends_at_the_sum_and_says_why(shown: Look) -> None:
@@ -210,11 +211,12 @@ def test_a_variance_that_is_not_the_predicted_one_is_red() -> None:
 def test_real_heads_stand_in_the_picture(loaded: Loaded) -> None:
     model = loaded("llama")
     trace = capture(model, model.prompt(TEXT), (TEXT, None), kernel="naive")
-    own = scale.own_variances(trace)
-    points = own[trace.model_label]
-    layer = trace.stacks["self"].layers[0]
+    own, layer = scale.own_variances(trace), trace.stacks["self"].layers[0]
     raw = layer.query[0] @ layer.key[0].T
-    assert points.shape == (2, 12) and points[1, 0] == pytest.approx(raw[~layer.blocked[0]].var(), rel=1e-4)
+    assert scale.raw_variances(layer)[0] == pytest.approx(raw[~layer.blocked[0]].var(), rel=1e-4)
+    every = np.concatenate([scale.raw_variances(layer) for layer in trace.stacks["self"].layers.values()])
+    width, (least, median, most) = own[trace.model_label]
+    assert (width, least, median, most) == pytest.approx((8, every.min(), np.median(every), every.max()))
     assert "orange" in scale.picture(16, 64, 0, EN, own).panels[1].note.lower()
 
 
@@ -275,7 +277,8 @@ WHERE = {"device": "<cpu>", "threads": 2}
 @pytest.mark.parametrize("t", [EN, ZH])
 def test_nothing_is_measured_without_the_button(t: Translator) -> None:
     picture = cost.picture([], 8, 64, WHERE, t)
-    assert not picture.badges and picture.notes and picture.panels[0].html.count("–") == 5 * len(SIZES)
+    assert not picture.badges and picture.notes and picture.panels[0].html.count("<tr>") == len(SIZES) + 1
+    assert picture.panels[0].html.count("<td>") == 1 + 2 * len(SIZES)  # the formula's columns alone
 
 
 def test_points_appear_as_they_are_measured_with_their_exponents() -> None:
@@ -284,6 +287,7 @@ def test_points_appear_as_they_are_measured_with_their_exponents() -> None:
     assert part.part == 0.5 and len(part.panels[0].figure.data[0].x) == 3  # type: ignore[union-attr]
     whole = cost.picture(found, 8, 64, WHERE, EN)
     assert "naive grows as n^2.00" in whole.panels[0].note and "flash as n^1.00" in whole.panels[1].note
+    assert part.panels[2].html.count("–") == 5 * (len(SIZES) - 3) + 3 and "Above 2" not in whole.panels[0].note
     assert not failing(whole.badges) and "flash is 2.00x as fast" in whole.badges[1].text
 
 

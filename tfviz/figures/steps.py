@@ -14,7 +14,7 @@ LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 MARGIN = {"l": 68, "r": 16, "t": 44, "b": 48}
 WITH, WITHOUT, THEORY = SERIES[0], SERIES[4], SERIES[5]  # scaled, or fused: accent; without: magenta; a formula: grey
 OWN = SERIES[1]  # a real model's heads
-BINS = 81
+BINS = 49
 Trace = dict[str, Any]
 
 
@@ -47,25 +47,26 @@ def variance_by_width(
     without: Float[np.ndarray, " width"],
     scaled: Float[np.ndarray, " width"],
     chosen: int,
-    own: Mapping[str, Float[np.ndarray, "2 _"]] | None = None,
+    own: Mapping[str, tuple[int, Float[np.ndarray, " 3"]]] | None = None,
     *,
     words: Sequence[str] = ("d_k", "variance", "not scaled", "scaled"),
 ) -> go.Figure:
-    """Measured points on the lines of the proof: d_k, and 1. `own`: name -> (d_k, variance) of real heads."""
+    """Measured points on the lines of the proof: d_k, and 1. `own`: name -> d_k, (least, median, most) of its heads."""
     x_word, y_word, *names = words
     traces = [
         {**_line("", THEORY, 1.5, dash="dash"), "x": d_k, "y": values}
         for values in (d_k, np.ones(len(d_k), np.float32))
     ]
-    sizes = np.where(d_k == chosen, 13, 8)
-    seen = [(name, *points, {"color": OWN, "size": 9, "symbol": "line-ew-open", "opacity": 0.4})
-            for name, points in (own or {}).items()]  # fmt: skip
-    seen += [(name, d_k, values, {"color": color, "size": sizes})
-             for name, values, color in zip(names, (without, scaled), (WITHOUT, WITH), strict=True)]  # fmt: skip
-    for name, x, y, marker in seen:
+    for name, (width, (least, median, most)) in (own or {}).items():
+        reach = {"type": "data", "symmetric": False, "array": [most - median], "arrayminus": [median - least]}
+        marker = {"color": OWN, "size": 9, "symbol": "diamond"}
+        hover = f"{x_word} {width}: %{{y:.4g}} ({least:.3g} – {most:.3g})<extra>{plain(name)}</extra>"
+        point = {"x": [width], "y": [median], "marker": marker, "error_y": {**reach, "thickness": 2}}
+        traces.append({**_points(name, hover), **point})
+    for name, values, color in zip(names, (without, scaled), (WITHOUT, WITH), strict=True):
+        marker = {"color": color, "size": np.where(d_k == chosen, 13, 8)}
         hover = f"{x_word} %{{x}}: %{{y:.4g}}<extra>{plain(name)}</extra>"
-        named = {"type": "scatter", "mode": "markers", "name": plain(name), "hovertemplate": hover}
-        traces.append({**named, "x": x, "y": y, "marker": marker})
+        traces.append({**_points(name, hover), "x": d_k, "y": values, "marker": marker})
     xaxis = {"title": _title(x_word), "type": "log", **_powers(d_k)}
     return _figure(traces, 320, xaxis=xaxis, yaxis={**_y(y_word), "type": "log", "dtick": 1, "exponentformat": "power"})
 
@@ -151,9 +152,8 @@ def cost_by_length(
 
 def _figure(traces: Iterable[Trace], height: int, **axes: Trace) -> go.Figure:
     base = layout()
-    for name, own in axes.items():
-        base[name] = {**base[name[:5]], "tickfont": TICKS, "ticks": "", **own}
-    return go.Figure(list(traces), layout={**base, "legend": LEGEND, "height": height, "margin": MARGIN})
+    drawn = {name: {**base[name[:5]], "tickfont": TICKS, "ticks": "", **own} for name, own in axes.items()}
+    return go.Figure(list(traces), layout={**base, **drawn, "legend": LEGEND, "height": height, "margin": MARGIN})
 
 
 def _title(text: str) -> Trace:
@@ -170,6 +170,10 @@ def _line(name: str, color: str, width: float, *, dash: str = "solid", mode: str
     if not name:
         return {**drawn, "showlegend": False, "hoverinfo": "skip"}
     return {**drawn, "name": plain(name), "hovertemplate": f"%{{x:,}}: %{{y:.4g}}<extra>{plain(name)}</extra>"}
+
+
+def _points(name: str, hover: str) -> Trace:
+    return {"type": "scatter", "mode": "markers", "name": plain(name), "hovertemplate": hover}
 
 
 def _powers(d_k: Int[np.ndarray, " width"]) -> Trace:

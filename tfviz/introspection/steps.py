@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.anatomy import AttentionSeen
-    from tfviz.introspection.trace import LayerAttention
+    from tfviz.introspection.trace import LayerAttention, Trace
+    from tfviz.sources.base import LoadedModel, Prompt
 
 Array = np.ndarray
 SAME = 1e-3  # relative: two arrays that differ by no more were computed in another order, or in another precision
@@ -148,3 +149,14 @@ def all_heads(layer: "LayerAttention", seen: "AttentionSeen", rows: Sequence[int
     output = joined @ seen.out_weight.T  # [head_1 ... head_h] W_O
     output = output if seen.out_bias is None else output + seen.out_bias
     return AllHeads(tuple(chosen), joined, output, seen.joined[chosen], seen.output[chosen])
+
+
+def naive_pass(loaded: "LoadedModel", prompt: "Prompt") -> "Trace":
+    """The same text once more under the naive kernel, whose q, k and v are then those of the pass that anatomy reads.
+
+    Kernels differ by rounding. In half precision or INT8 it grows from layer to layer: what one pass put into a layer
+    cannot be compared with what another got out of it.
+    """
+    from tfviz.introspection.capture import capture
+
+    return capture(loaded, prompt, ("", None), kernel="naive")

@@ -1,5 +1,7 @@
 """What stands beside the flow: checks computed from the arrays that are drawn, and what has to be said about them."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from tfviz.ui.components.picture import Badge
@@ -7,7 +9,8 @@ from tfviz.ui.i18n import Translator, significant
 from tfviz.ui.tabs.step.shown import KEYS_SHOWN, Shown
 from tfviz.ui.tabs.step.stages import is_root
 
-TOLERANCES = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 3e-2, "int8": 5e-2}  # of the largest number compared
+HEAD = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 5e-2, "int8": 1e-4}  # of the largest number; INT8 attends in FP32
+OUTPUT = HEAD | {"int8": 5e-2}  # W_O rounds what it reads to 8 bits
 ROUNDING = 1e-5  # of a sum of FP32 weights
 
 
@@ -28,15 +31,17 @@ def badges(shown: Shown, t: Translator) -> list[Badge]:
         return found
     at, width = steps.rows.index(shown.row), steps.value.shape[1]
     theirs = shown.whole.model_joined[:, shown.head * width : (shown.head + 1) * width]
-    found.append(_equal("head", steps.output, theirs, shown, t))
-    found.append(_equal("output", shown.whole.output[at], shown.whole.model_output[at], shown, t))
+    found.append(_equal("head", HEAD, steps.output, theirs, shown, t))
+    found.append(_equal("output", OUTPUT, shown.whole.output[at], shown.whole.model_output[at], shown, t))
     return found
 
 
-def _equal(name: str, ours: np.ndarray, theirs: np.ndarray, shown: Shown, t: Translator) -> Badge:
+def _equal(
+    name: str, tolerances: Mapping[str, float], ours: np.ndarray, theirs: np.ndarray, shown: Shown, t: Translator
+) -> Badge:
     """Ours against the model's own, within the precision's tolerance of the largest number."""
     difference, most = float(np.abs(ours - theirs).max(initial=0)), float(np.abs(theirs).max(initial=0))
-    tolerance = TOLERANCES.get(shown.precision, max(TOLERANCES.values()))
+    tolerance = tolerances[shown.precision]
     fields = {"head": shown.head, "token": shown.queries[shown.row], "difference": significant(difference)}
     title = t(
         f"step.badge.{name}.title",
@@ -53,9 +58,11 @@ def notes(shown: Shown, t: Translator) -> list[str]:
         said.append(t("step.flow.cut", shown=KEYS_SHOWN, n=len(shown.keys)))
     d_k = steps.key.shape[1]
     if not is_root(steps.scale, d_k):
-        said.append(t("step.flow.scale", scale=significant(steps.scale), root=significant(d_k**-0.5), d=d_k))
+        said.append(t("step.flow.scale", scale=f"{steps.scale:.3g}", root=significant(d_k**-0.5), d=d_k))
     if steps.blocked[steps.rows.index(shown.row)].all():
         said.append(t("step.flow.nothing", token=shown.queries[shown.row]))
+    if shown.again:
+        said.append(t("step.flow.again", precision=shown.precision.upper()))
     if shown.whole is None:
         said.append(t("step.flow.no_output", reason=shown.missing) if shown.missing else t("step.flow.hidden"))
     return said

@@ -17,6 +17,8 @@ PAPER = (8, 64)  # heads and their width where no model is on the page
 FORMULAS = (
     r"Q K^\top \in \mathbb{R}^{n \times n}: \qquad \text{time} \propto n^2 d_k, \qquad \text{memory} \propto n^2",
 )
+MEASURED = ("naive_memory", "flash_memory", "naive", "flash", "ratio")  # columns
+CLEARLY_ABOVE = 2.1  # an exponent that asks for an explanation
 MEMORY_OFF = 0.05  # the peak may differ so much from the formula, of the largest text
 
 
@@ -82,37 +84,38 @@ def picture(
         for k in KERNELS
     ]
     panels = [
-        Panel(left, t("step.cost.time"), _fitted(t, "step.cost.time.fit", fits[0][0], fits[1][0])),
-        Panel(right, t("step.cost.memory"), _fitted(t, "step.cost.memory.fit", fits[0][1], fits[1][1])),
+        Panel(left, t("step.cost.time"), _fitted(t, "time", fits[0][0], fits[1][0])),
+        Panel(right, t("step.cost.memory"), _fitted(t, "memory", fits[0][1], fits[1][1])),
         numbers,
     ]
     return Picture(panels, _badges(last, heads, t), part=part)
 
 
 def _fitted(t: Translator, key: str, naive: float | None, flash: float | None) -> str:
-    return "" if naive is None or flash is None else t(key, naive=f"{naive:.2f}", flash=f"{flash:.2f}")
+    if naive is None or flash is None:
+        return ""
+    above = " " + t("step.cost.above") if naive > CLEARLY_ABOVE and key.endswith("time") else ""
+    return t("step.cost.fit", naive=f"{naive:.2f}", flash=f"{flash:.2f}") + above
 
 
 def _rows(found: Sequence["Cost"], heads: int, t: Translator) -> tuple[list[tuple[str, list[str]]], list[str]]:
-    """One row a size: what was measured, or a dash."""
+    """(a row for each size with what was measured of it, names of the columns); without a measurement the formula's."""
     from tfviz.introspection.experiments.cost import SIZES, score_bytes
 
-    measured = {one.n: one for one in found}
+    names = ["cells", "formula", *(MEASURED if found else ())]
+    measured = {one.n: _measured(one) for one in found}
     rows = []
     for n in SIZES:
-        cells = [f"{n * n:,}", megabytes(score_bytes(n, heads))]
-        if n in measured:
-            slow, fast, peak = measured[n].latency["naive"], measured[n].latency["flash"], measured[n].peak_bytes
-            spread = f"{milliseconds(slow.median)} ({significant(slow.low * 1e3)}–{significant(slow.high * 1e3)})"
-            cells += [megabytes(peak["naive"]), megabytes(peak["flash"])]
-            cells += [spread, milliseconds(fast.median), ratio(slow.median / fast.median)]
-        else:
-            cells += ["–"] * 5
-        rows.append((f"n\u00a0=\u00a0{n:,}", cells))
-    return rows, [
-        t(f"step.cost.head.{key}")
-        for key in ("cells", "formula", "naive_memory", "flash_memory", "naive", "flash", "ratio")
-    ]
+        cells = [f"{n * n:,}", megabytes(score_bytes(n, heads)), *measured.get(n, ["–"] * len(MEASURED))]
+        rows.append((f"n\u00a0=\u00a0{n:,}", cells[: len(names)]))
+    return rows, [t(f"step.cost.head.{name}") for name in names]
+
+
+def _measured(one: "Cost") -> list[str]:
+    slow, fast, peak = one.latency["naive"], one.latency["flash"], one.peak_bytes
+    spread = f"{milliseconds(slow.median)} ({significant(slow.low * 1e3)}–{significant(slow.high * 1e3)})"
+    times = [spread, milliseconds(fast.median), ratio(slow.median / fast.median)]
+    return [megabytes(peak["naive"]), megabytes(peak["flash"]), *times]
 
 
 def _badges(last: "Cost", heads: int, t: Translator) -> list[Badge]:

@@ -28,17 +28,18 @@ WORDS = (
 
 
 def draw(scene: Scene) -> Picture:
-    from tfviz.introspection import anatomy
+    from tfviz.introspection import anatomy, steps
 
     assert scene.trace is not None
-    stack, place = scene.trace.stacks[scene.place["kind"]], scene.place
-    seen, missing = None, ""
+    place, trace, seen, missing = scene.place, scene.trace, None, ""
     try:
         seen = scene.examine(anatomy.examine).attentions[place["kind"], place["layer"]]
     except UnsupportedHere as error:
         missing = scene.t.error(error)
+    again = seen is not None and trace.precision != "fp32" and trace.kernel != "naive"
+    stack = (scene.examine(steps.naive_pass) if again else trace).stacks[place["kind"]]
     shown_id = "/".join(str(part) for part in (scene.trace_id, place["kind"], place["layer"], place["head"]))
-    return picture(look(stack, seen, place, scene.trace.precision, shown_id, missing), scene.t)
+    return picture(look(stack, seen, place, trace.precision, shown_id, missing, again), scene.t)
 
 
 def picture(shown: Shown, t: Translator) -> Picture:

@@ -12,8 +12,9 @@ from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, percent, significant
 
 if TYPE_CHECKING:
-    from tfviz.introspection.trace import Trace
+    from tfviz.introspection.trace import LayerAttention, Trace
 
+Own = Mapping[str, tuple[int, np.ndarray]]
 CHOICES = (4, 16, 64, 128, 256, 1024, 4096)  # of the widths that are measured
 FORMULAS = (
     r"\mathrm{Var}(q \cdot k) = \sum_{i=1}^{d_k} \mathrm{Var}(q_i k_i) = d_k, \qquad "
@@ -29,8 +30,8 @@ def draw(scene: Scene, d_k: int = 64, n_keys: int = 64, seed: int = 0) -> Pictur
     return picture(int(d_k), int(n_keys), max(0, int(seed or 0)), scene.t, own)
 
 
-def picture(d_k: int, n_keys: int, seed: int, t: Translator, own: Mapping[str, np.ndarray] | None = None) -> Picture:
-    """`own`: name of a model -> (d_k, variance of its raw scores), a column a head."""
+def picture(d_k: int, n_keys: int, seed: int, t: Translator, own: Own | None = None) -> Picture:
+    """`own`: name of a model -> its d_k, and the least, median and largest variance of its heads' raw scores."""
     from tfviz.introspection.experiments.scaling import D_KS, sample, softness, standard_error
 
     drawn, widths = [sample(one, n_keys, seed) for one in D_KS], np.array(D_KS)
@@ -62,13 +63,14 @@ def picture(d_k: int, n_keys: int, seed: int, t: Translator, own: Mapping[str, n
     heads = (t("step.scale.predicted"), t("step.scale.measured"))
     lines = table(t("step.scale.proof"), heads, proof)
     weak, strong = (found[at] for found in soft.values())
+    share = significant(100 * weak.gradient / strong.gradient)
     fields = {"d": f"{d_k:,}", "weak": percent(weak.largest), "strong": percent(strong.largest)}
     return Picture(
         [
             Panel(html=lines, title=t("step.scale.proof"), note=t("step.scale.proof.note")),
             Panel(spread, t("step.scale.spread"), t("step.scale.spread.own" if own else "step.scale.spread.note")),
             Panel(bells, t("step.scale.bells", d=f"{d_k:,}"), t("step.scale.bells.note", **fields)),
-            Panel(curves, t("step.scale.softness"), t("step.scale.softness.note")),
+            Panel(curves, t("step.scale.softness"), t("step.scale.softness.note", d=f"{d_k:,}", share=share)),
         ],
         [
             _near("step.badge.variance", float(variances[at]), d_k, allowed, t),
@@ -84,22 +86,29 @@ def _near(key: str, measured: float, predicted: float, allowed: float, t: Transl
     return Badge(abs(off) <= allowed, text, t("step.badge.variance.title", errors=ERRORS, allowed=percent(allowed)))
 
 
-def own_variances(trace: "Trace") -> dict[str, np.ndarray]:
-    """Model -> (d_k, variance of q . k over the pairs that may look at each other), a column for every head."""
-    found = []
+def own_variances(trace: "Trace") -> Own:
+    """Of all heads of the model on the page: the variance of q . k over the pairs that may look at each other."""
+    found: list[float] = []
     for stack in trace.stacks.values():
         for layer in stack.layers.values():
-            rows, columns = (
-                np.unique(np.linspace(0, n - 1, OWN_POSITIONS).round().astype(int)) for n in layer.blocked.shape[1:]
-            )
-            group = len(layer.query) // len(layer.key)
-            raw = layer.query[:, rows] @ np.repeat(layer.key[:, columns], group, axis=0).transpose(0, 2, 1)
-            allowed = np.broadcast_to(~layer.blocked[:, rows][:, :, columns], raw.shape)
-            count = allowed.sum(axis=(1, 2))
-            mean = (raw * allowed).sum(axis=(1, 2)) / np.maximum(count, 1)
-            square = ((raw - mean[:, None, None]) ** 2 * allowed).sum(axis=(1, 2)) / np.maximum(count, 1)
-            found += [(layer.query.shape[-1], value) for value in square if value > 0]
-    return {trace.model_label: np.array(found, dtype=np.float64).T} if found else {}
+            found += [value for value in raw_variances(layer) if value > 0]
+    if not found:
+        return {}
+    width = next(iter(next(iter(trace.stacks.values())).layers.values())).query.shape[-1]
+    return {trace.model_label: (width, np.quantile(found, (0, 0.5, 1)))}
+
+
+def raw_variances(layer: "LayerAttention") -> np.ndarray:
+    """One number a head; of a long text some positions are enough."""
+    n_query, n_key = layer.blocked.shape[1:]
+    rows, columns = (np.unique(np.linspace(0, n - 1, OWN_POSITIONS).round().astype(int)) for n in (n_query, n_key))
+    group = len(layer.query) // len(layer.key)
+    raw = layer.query[:, rows] @ np.repeat(layer.key[:, columns], group, axis=0).transpose(0, 2, 1)
+    allowed = np.broadcast_to(~layer.blocked[:, rows][:, :, columns], raw.shape)
+    count = np.maximum(allowed.sum(axis=(1, 2)), 1)
+    mean = (raw * allowed).sum(axis=(1, 2)) / count
+    variances: np.ndarray = ((raw - mean[:, None, None]) ** 2 * allowed).sum(axis=(1, 2)) / count
+    return variances
 
 
 def controls(t: Translator) -> dict[str, Any]:

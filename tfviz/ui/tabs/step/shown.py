@@ -33,6 +33,7 @@ class Shown:
     sharing: Sequence[int]  # heads that read the same k and v
     precision: str
     missing: str = ""  # why `whole` is None
+    again: bool = False  # the arrays are of a naive pass of their own
 
 
 def look(
@@ -42,6 +43,7 @@ def look(
     precision: str = "fp32",
     shown_id: str = "",
     missing: str = "",
+    again: bool = False,
 ) -> Shown:
     """The arrays of this place: all rows of a short text, else the chosen one."""
     from tfviz.introspection import steps as step
@@ -76,4 +78,5 @@ def look(
         sharing=step.sharing(layer, head),
         precision=precision,
         missing=missing,
+        again=again,
     )

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from tfviz.ui.i18n import Translator, significant
+from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs.step.shown import Shown
 
 
@@ -13,7 +13,7 @@ def stages(shown: Shown, t: Translator) -> list[dict[str, str]]:
     steps, n_key = shown.steps, len(shown.keys)
     d_k, d_v, biased = steps.key.shape[1], steps.value.shape[1], steps.bias is not None
     root = is_root(steps.scale, d_k)
-    own = partial(_stage, t, d=d_k, value_dim=d_v, n=n_key, heads=shown.n_heads, scale=significant(steps.scale))
+    own = partial(_stage, t, d=d_k, value_dim=d_v, n=n_key, heads=shown.n_heads, scale=f"{steps.scale:.3g}")
     row, vectors = f"1 × {n_key}", f"{n_key} × {d_k}"
     found = []
     if shown.before is not None:
@@ -21,7 +21,7 @@ def stages(shown: Shown, t: Translator) -> list[dict[str, str]]:
     letters = {"rotated": "R q, R K", "same": "q, K"}.get(shown.change, "q′, K′")
     found.append(own("vectors", letters, vectors, f"vectors.{shown.change}"))
     found.append(own("raw", "q · k", row))
-    found.append(own("scaled", f"÷ √{d_k}" if root else f"× {significant(steps.scale)}", row, "" if root else "times"))
+    found.append(own("scaled", f"÷ √{d_k}" if root else f"× {steps.scale:.3g}", row, "" if root else "times"))
     if steps.softcap is not None:
         found.append(own("capped", f"{steps.softcap:g} tanh", row, cap=f"{steps.softcap:g}"))
     if biased:
