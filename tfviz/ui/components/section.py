@@ -124,7 +124,8 @@ def _build(ctx: AppContext, section: Section) -> None:
             with gr.Column(scale=1, min_width=240):
                 controls = section.controls(t)
     _build_tries(section, controls, t)
-    view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, concurrency_limit=8, **QUIET)
+    listen: dict[str, Any] = {"concurrency_limit": 8, "trigger_mode": "multiple"}  # picture.js decides what is asked
+    view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, **listen, **QUIET)
     for control in controls.values():
         control.change(None, js=f"() => window.tfviz.changed('{_id(key)}')", **QUIET)
 
