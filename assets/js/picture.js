@@ -121,6 +121,8 @@ function drawPanel(panel, box, plotly) {
 const api = () => ({ select, place: scene()?.sel ?? {}, dark: document.body.classList.contains('dark') });
 
 function chart(box, panel, plotly) {
+  if (box.tvFigure === panel.figure && box.isConnected) return; // the same as before: nothing to draw
+  box.tvFigure = panel.figure;
   const { data, layout } = colour(JSON.parse(panel.figure));
   const open = box.parentElement.querySelector('.tv-save')?.open;
   box.parentElement.querySelector('.tv-save')?.remove();
@@ -158,6 +160,12 @@ function badge({ ok, text, title }) {
   if (ok !== null) { el('b', '', item, { text: ok ? '\u2713' : '!', 'aria-hidden': 'true' }); el('span', 'tv-hidden', item, { text: t(ok ? 'holds' : 'fails') }); }
   item.append(text);
   return item;
+}
+
+function redraw(panel, box, plotly) {    // in other colours
+  const old = box.children[1].firstChild;
+  if (old) old.tvFigure = '';
+  drawPanel(panel, box, plotly);
 }
 
 /* ---- the shared selection ---- */
@@ -228,7 +236,7 @@ listen('tfviz:changed', ({ detail }) => { if (detail.id === props.own) { changes
 new IntersectionObserver(entries => { visible = entries.at(-1).isIntersecting; if (visible) check(); }).observe(root);
 const themes = new MutationObserver(() => {
   if (!element.isConnected) return themes.disconnect();
-  if (drawn) drawn.panels.forEach((panel, i) => { if (panel.figure || panel.view) drawPanel(panel, ui.panels.children[i], window.Plotly); });
+  if (drawn) drawn.panels.forEach((panel, i) => { if (panel.figure || panel.view) redraw(panel, ui.panels.children[i], window.Plotly); });
 });
 themes.observe(document.body, { attributes: true, attributeFilter: ['class'] });
 watch('value', show);

@@ -451,7 +451,7 @@ def test_a_pass_of_another_thread_is_not_watched(load: Load, monkeypatch: pytest
 def test_a_text_that_would_take_too_much_memory_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load("llama")
     n = prompt_of(model).n_tokens
-    monkeypatch.setattr(anatomy, "BUDGET", 4 * 3 * (32 + 16 + 16 + 32 + 48 + 48 + 32 + 4 * 32) * n)
+    monkeypatch.setattr(anatomy, "BUDGET", 4 * 3 * (32 + 16 + 16 + 32 + 48 + 48 + (48 + 32) + 4 * 32) * n)
     assert anatomy.longest(model) == n
     examine(model, prompt_of(model))
     monkeypatch.setattr(anatomy, "BUDGET", anatomy.BUDGET - 1)
@@ -463,7 +463,7 @@ def test_what_is_kept_is_near_what_was_foreseen_and_equal_arrays_are_kept_once(l
     found, model = seen("llama"), load("llama")
     rows = found.nbytes - sum(one.out_weight.nbytes for one in found.attentions.values())
     foreseen = anatomy.BUDGET / anatomy.longest(model) * prompt_of(model).n_tokens
-    assert 0.8 < rows / foreseen < 1.3
+    assert 0.85 < rows / foreseen < 1.15
     assert found.layers["self", 0].resid_post is found.layers["self", 1].resid_pre
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tests.checkpoints import ARCHITECTURES, LLAMA_LIKE, byte_level_tokenizer, sentence_piece_like_tokenizer
 from tests.conftest import Checkpoint, Loaded
 from tfviz.errors import TfvizError, UnknownChoice, UnsupportedHere
-from tfviz.introspection.capture import _Watcher, capture
+from tfviz.introspection.capture import Watcher, capture
 from tfviz.introspection.trace import Trace
 from tfviz.messages import LANGUAGES
 from tfviz.model.attention import ATTENTION_KERNELS, ScoreRule, attention_weights
@@ -206,7 +206,7 @@ def test_thumbnails_are_made_of_every_layer_even_if_few_are_kept(name: str, load
 
 def test_each_layer_keeps_its_own_mask_even_if_the_tensor_is_gone_by_then() -> None:
     """Masks are known by identity, and Python gives the identity of a freed tensor to the next one."""
-    watcher = _Watcher(set(), "self", None, overview=False)
+    watcher = Watcher(set(), "self", None, overview=False)
     for i in range(6):
         mask = torch.zeros(1, 1, 6, 6, dtype=torch.bool)
         mask[..., i] = True

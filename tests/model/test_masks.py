@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfviz.model import make_causal_mask, make_pad_mask
-from tfviz.model.masks import combine_masks, count_positions, find_padding, make_window_mask
+from tfviz.model.masks import (
+    combine_masks,
+    count_positions,
+    find_padding,
+    make_document_mask,
+    make_prefix_mask,
+    make_window_mask,
+)
 
 SIZES = st.integers(1, 12)
 
@@ -98,3 +105,28 @@ def test_a_batch_without_padding_has_no_mask_and_one_row_of_positions() -> None:
     assert find_padding(ids, 0) is None and find_padding(ids, None) is None
     assert find_padding(torch.tensor([[0, 5]]), 0).tolist() == [[True, False]]
     assert count_positions(None, 3, torch.device("cpu")).tolist() == [[0, 1, 2]]
+
+
+PLACES = st.lists(st.integers(0, 5), min_size=1, max_size=8)
+
+
+@given(PLACES, st.integers(0, 6))
+def test_a_prefix_is_open_to_all_and_beyond_it_nobody_sees_the_future(places: list[int], prefix: int) -> None:
+    mask = make_prefix_mask(torch.tensor([places]), prefix=prefix)
+    assert mask.shape == (1, 1, len(places), len(places))
+    for i in range(len(places)):
+        for j in range(len(places)):
+            assert mask[0, 0, i, j] == (j > i and places[j] >= prefix), (i, j)
+
+
+def test_without_a_prefix_it_is_the_causal_mask_and_less_is_refused() -> None:
+    assert torch.equal(make_prefix_mask(torch.arange(4)[None], prefix=0)[0, 0], make_causal_mask(4))
+    with pytest.raises(ValueError, match="prefix=-1"):
+        make_prefix_mask(torch.arange(4)[None], prefix=-1)
+
+
+@given(PLACES, PLACES)
+def test_documents_see_themselves_only(queries: list[int], keys: list[int]) -> None:
+    mask = make_document_mask(torch.tensor([queries]), torch.tensor([keys]))[0, 0]
+    assert mask.tolist() == [[query != key for key in keys] for query in queries]
+    assert torch.equal(make_document_mask(torch.tensor([keys])), make_document_mask(*[torch.tensor([keys])] * 2))

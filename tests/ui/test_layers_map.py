@@ -10,8 +10,9 @@ import pytest
 
 from tfviz.sources.blocks import Architecture, Block, Layer, Side, Weight
 from tfviz.ui.i18n import Translator
-from tfviz.ui.tabs.layers.drawing import INPUT, Spot, arrange, ways_around, whole
-from tfviz.ui.tabs.layers.map import picture, shares
+from tfviz.ui.tabs.layers.drawing import Spot
+from tfviz.ui.tabs.layers.map import picture, shares, whole
+from tfviz.ui.tabs.layers.opened import INPUT, arrange, ways_around
 
 EN, ZH = Translator("en"), Translator("zh")
 HEADS = {"heads": 4, "kv_heads": 2, "head_dim": 2, "value_dim": 2, "n_query": 5, "n_key": 5, "biased": False}

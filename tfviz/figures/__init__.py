@@ -2,6 +2,7 @@
 
 from tfviz.figures.attention import attention_heatmap, head_overview
 from tfviz.figures.layers import activation_functions, layer_lines, layer_shares, length_map
+from tfviz.figures.masks import mask_map
 from tfviz.figures.norms import eps_curves, gradients_by_layer, last_layer_by_depth, norms_compared, value_histogram
 from tfviz.figures.number_formats import format_ranges, gradient_histogram
 from tfviz.figures.positions import matrices, position_curves, signed_heatmap
@@ -35,6 +36,7 @@ __all__ = [
     "learning_rates",
     "length_map",
     "losses_by_confidence",
+    "mask_map",
     "matrices",
     "mean_distances",
     "norms_by_parameter",

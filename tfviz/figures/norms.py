@@ -1,6 +1,7 @@
 """Pictures of normalisation: how values are spread before and after, what eps does, and gradients by depth."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -24,41 +25,29 @@ def value_histogram(
     counts, edges = np.histogram(values, BINS)
     middle, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
     hover = f"%{{x:.4g}} ± {width / 2:.2g}: %{{y}}<extra></extra>"
-    figure = go.Figure(layout=layout(x=x_word, y=y_word))
-    figure.add_bar(x=middle, y=np.where(counts, counts, np.nan), width=width, marker_color=colour, hovertemplate=hover)
+    bars = {"type": "bar", "x": middle, "y": np.where(counts, counts, np.nan), "width": width, "hovertemplate": hover}
     mean, sigma = float(values.mean()), float(values.std())
     band = {"type": "rect", "x0": mean - sigma, "x1": mean + sigma, "fillcolor": SERIES[5], "opacity": 0.16}
-    line = {"type": "line", "x0": mean, "x1": mean, "line": {"color": SERIES[5], "width": 1.5, "dash": "dot"}}
-    shapes = [{**band, "line": {"width": 0}, "layer": "below", **UPRIGHT}, {**line, **UPRIGHT}]
+    shapes = [{**band, "line": {"width": 0}, "layer": "below", **UPRIGHT}, _mark(mean)]
     said = f"{mean_word} {mean:.3g}   {spread_word} {sigma:.3g}"
     note = {"text": said, "x": 0, "y": 1.02, "xref": "paper", "yref": "paper", "showarrow": False, "yanchor": "bottom"}
-    figure.update_xaxes(title=TITLE)
-    figure.update_yaxes(title=TITLE, type="log", range=[-0.2, np.log10(max(2, counts.max())) + 0.1], dtick=1)
-    return figure.update_layout(
-        height=280, margin=MARGIN, showlegend=False, bargap=0, shapes=shapes, annotations=[note]
-    )
+    y_axis = {"type": "log", "range": [-0.2, np.log10(max(2, counts.max())) + 0.1], "dtick": 1}
+    options = {"height": 280, "showlegend": False, "bargap": 0, "shapes": shapes, "annotations": [note]}
+    return _figure([bars | {"marker": {"color": colour}}], (x_word, y_word), {}, y_axis, **options)
 
 
 def norms_compared(outputs: Mapping[str, Values], *, words: Sequence[str] = ("value", "features")) -> go.Figure:
     """The outputs of several norms for one token: outlines of their histograms over the same bins."""
-    figure = go.Figure(layout=layout(x=words[0], y=words[1]))
     every = np.concatenate(list(outputs.values()))
     edges = np.linspace(every.min(), max(every.max(), every.min() + 1e-12), BINS + 1)
+    lines = []
     for i, (name, values) in enumerate(outputs.items()):
         counts, _ = np.histogram(values, edges)
-        line = {"color": SERIES[i % len(SERIES)], "width": 2, "shape": "hv", "dash": ("solid", "dash", "dot")[i % 3]}
         y = np.append(counts, counts[-1]).astype(np.float32)
-        figure.add_scatter(
-            x=edges.astype(np.float32),
-            y=np.where(y > 0, y, np.nan),
-            name=plain(name),
-            mode="lines",
-            line=line,
-            hovertemplate=f"%{{x:.3g}}: %{{y}}<extra>{plain(name)}</extra>",
-        )
-    figure.update_xaxes(title=TITLE)
-    figure.update_yaxes(title=TITLE, type="log", dtick=1)
-    return figure.update_layout(height=300, margin=MARGIN, legend=LEGEND)
+        line = _line(name, edges.astype(np.float32), np.where(y > 0, y, np.nan), i, "%{x:.3g}: %{y}")
+        style = {"width": 2, "shape": "hv", "dash": ("solid", "dash", "dot")[i % 3]}
+        lines.append(line | {"line": {"color": SERIES[i % len(SERIES)]} | style})
+    return _figure(lines, words, {}, {"type": "log", "dtick": 1}, height=300)
 
 
 def eps_curves(
@@ -68,19 +57,40 @@ def eps_curves(
     *,
     words: Sequence[str] = ("eps", "standard deviation of the output", "chosen"),
 ) -> go.Figure:
-    """The size of a norm's output over eps, a line a formula and vector; `now` is marked."""
+    """The size of a norm's output over eps: a colour a vector, drawn through for the first formula, dotted for the
+    second; `now` is marked."""
     x_word, y_word, now_word = words
-    figure = go.Figure(layout=layout(x=x_word, y=y_word))
+    lines = []
     for i, (name, curve) in enumerate(curves.items()):
-        line = {"color": SERIES[i // 2 % len(SERIES)], "width": 2.5, "dash": ("solid", "dot")[i % 2]}
-        hover = f"{x_word} %{{x:.1e}}: %{{y:.4f}}<extra>{plain(name)}</extra>"
-        figure.add_scatter(x=eps, y=curve, name=plain(name), mode="lines", line=line, hovertemplate=hover)
-    line = {"type": "line", "x0": now, "x1": now, "line": {"color": SERIES[5], "width": 1.5, "dash": "dot"}, **UPRIGHT}
+        line = _line(name, eps, curve, i // 2, f"{x_word} %{{x:.1e}}: %{{y:.4f}}")
+        line["line"]["dash"] = ("solid", "dot")[i % 2]
+        lines.append(line)
     note = {"text": plain(now_word), "x": float(np.log10(now)), "y": 0, "xanchor": "left", "yanchor": "bottom"}
-    note |= {"showarrow": False}
-    figure.update_xaxes(type="log", title=TITLE, exponentformat="power", dtick=2)
-    figure.update_yaxes(title=TITLE, range=[-0.03, 1.08], showgrid=True)
-    return figure.update_layout(height=320, margin=MARGIN, legend=LEGEND, shapes=[line], annotations=[note])
+    x_axis: dict[str, Any] = {"type": "log", "exponentformat": "power", "dtick": 2}
+    y_axis: dict[str, Any] = {"range": [-0.03, 1.08], "showgrid": True}
+    marks = {"shapes": [_mark(now)], "annotations": [note | {"showarrow": False}]}
+    return _figure(lines, (x_word, y_word), x_axis, y_axis, height=320, **marks)
+
+
+def _figure(
+    data: Sequence[dict[str, Any]], words: Sequence[str], x: dict[str, Any], y: dict[str, Any], **options: Any
+) -> go.Figure:
+    """All of a figure in one go, which takes Plotly half the time of a step by step one."""
+    base = layout(x=words[0], y=words[1])
+    for axis, own in (("xaxis", x), ("yaxis", y)):
+        base[axis] |= own | {"title": base[axis]["title"] | TITLE}
+    return go.Figure(data=list(data), layout=base | {"margin": MARGIN, "legend": LEGEND} | options)
+
+
+def _line(name: str, x: Values, y: Values, i: int, hover: str) -> dict[str, Any]:
+    style = {"color": SERIES[i % len(SERIES)], "width": 2.5}
+    known = {"type": "scatter", "mode": "lines", "name": plain(name), "line": style}
+    return known | {"x": x, "y": y, "hovertemplate": f"{hover}<extra>{plain(name)}</extra>"}
+
+
+def _mark(x: float) -> dict[str, Any]:
+    """An upright dotted line."""
+    return {"type": "line", "x0": x, "x1": x, "line": {"color": SERIES[5], "width": 1.5, "dash": "dot"}, **UPRIGHT}
 
 
 def gradients_by_layer(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from tfviz.figures.theme import DIVERGING_SCALE, SERIES, WEIGHT_SCALE, layout, plain, position_axis
 
@@ -14,7 +14,7 @@ LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"
 BAR = {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 11}}
 SHADE = "rgba(124,138,165,.16)"  # reads on light and dark
 PLATE, GAP = 0.31, 0.035  # shares of the width: a matrix, and what is between two
-Values = Float[np.ndarray, "_"]  # as many as there are points
+Values = Real[np.ndarray, "_"]  # as many as there are points
 SHOWN_LABELS, FEW_LABELS = 28, 18  # more tokens on one axis would run into each other
 
 
@@ -22,7 +22,7 @@ SHOWN_LABELS, FEW_LABELS = 28, 18  # more tokens on one axis would run into each
 class Mark:
     """A place on an axis with its name: where training ended, which position is looked at."""
 
-    at: float
+    at: int | float
     name: str = ""
     beyond: bool = False  # the axis from here on is shaded
     axis: str = "x"
@@ -38,7 +38,6 @@ def signed_heatmap(
     limit: float | None = None,
     marks: Sequence[Mark] = (),
     words: Sequence[str] = ("position", "dimension"),
-    colors: bool = True,
 ) -> go.Figure:
     """Signed numbers, white at zero. Labels go by place; numbers instead of labels scale the axis.
 
@@ -59,7 +58,6 @@ def signed_heatmap(
         colorscale=DIVERGING_SCALE,
         meta="diverging",
         colorbar=BAR,
-        showscale=colors,
         hovertext=_pairs(rows, columns),
         hovertemplate=f"{hover}: %{{z:.4g}}<extra></extra>",
     )
@@ -70,7 +68,7 @@ def signed_heatmap(
 
 
 def position_curves(
-    x: Float[np.ndarray, " point"],
+    x: Real[np.ndarray, " point"],
     curves: Mapping[str, Values],
     *,
     words: Sequence[str] = ("position", "value"),

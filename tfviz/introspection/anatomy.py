@@ -18,14 +18,14 @@ from jaxtyping import Float
 
 from tfviz.config import MIB
 from tfviz.errors import UnsupportedHere
-from tfviz.introspection.layer_calls import Attended, LayerCall, is_linear, is_norm, layers_of, observe, out_features
+from tfviz.introspection.layer_calls import Attended, LayerCall, features, is_linear, is_norm, layers_of, observe
 from tfviz.introspection.layer_parts import Parts, find_activation, find_norm
 from tfviz.introspection.placement import read_stream
 from tfviz.introspection.projections import Projections, read_projections, weight_of
 from tfviz.sources.base import LoadedModel, Prompt
 
 Array = np.ndarray
-BUDGET = 512 * MIB  # of arrays: about 600 tokens of SmolLM2; longer texts are refused
+BUDGET = 640 * MIB  # of arrays: about 600 tokens of SmolLM2; longer texts are refused
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,16 @@ def examine(loaded: LoadedModel, prompt: Prompt) -> Anatomy:
 
 
 def longest(loaded: LoadedModel) -> int:
-    """Tokens that fit into `BUDGET`: a row for every output of a projection, two for every norm, in every layer."""
+    """Tokens that fit into `BUDGET`.
+
+    Counted are, in every layer, the output of each projection, two rows for each norm, and what a projection reads that
+    is wider than the stream: the hidden features.
+    """
     inside = {one for block in layers_of(loaded) for one in block.modules()}
-    numbers = sum(out_features(one) for one in inside if is_linear(one))
-    numbers += 2 * sum(max((gain.numel() for gain in one.parameters()), default=0) for one in inside if is_norm(one))
+    norms = [max((gain.numel() for gain in one.parameters()), default=0) for one in inside if is_norm(one)]
+    widths = [features(one) for one in inside if is_linear(one)]
+    stream = max(norms, default=0)
+    numbers = 2 * sum(norms) + sum(given + (read if read > stream else 0) for read, given in widths)
     return BUDGET // (4 * max(1, numbers))
 
 

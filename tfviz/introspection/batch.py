@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tfviz.introspection.capture import _Watcher
+from tfviz.introspection.capture import Watcher
 from tfviz.model.attention import ScoreRule, attention_scores, attention_weights
 from tfviz.model.attention_call import AttentionCall, AttentionRecord
 from tfviz.model.masks import make_causal_mask
@@ -79,7 +79,7 @@ class BatchRun:
 
 
 @dataclass
-class _Rows(_Watcher):
+class _Rows(Watcher):
     """Keeps all rows, where `capture` keeps the first."""
 
     found: dict[str, list[BatchAttention]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from tfviz.sources.base import LoadedModel, Prompt
 
 
 @dataclass
-class _Watcher:
+class Watcher:
     """Sorts attentions into kinds as they happen, by where they are and in which order they come."""
 
     encoder: set[nn.Module]
@@ -89,7 +89,7 @@ def capture(
 
     `UnsupportedHere` if the architecture computes its attention out of our sight.
     """
-    watcher = _Watcher(loaded.encoder_modules(), "self", layers, overview)
+    watcher = Watcher(loaded.encoder_modules(), "self", layers, overview)
     start = time.perf_counter()
     try:
         output = loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
@@ -142,7 +142,7 @@ def capture(
     )
 
 
-def _check_finite(watcher: _Watcher, loaded: LoadedModel) -> None:
+def _check_finite(watcher: Watcher, loaded: LoadedModel) -> None:
     """Refuses what is not a number, naming the first layer that has it: a kernel may hide it from the layers above."""
     for kept in watcher.kept.values():
         for layer, arrays in sorted(kept.items()):

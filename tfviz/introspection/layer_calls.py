@@ -75,8 +75,9 @@ def is_linear(module: Any) -> bool:
     return not any(module.children()) and (hasattr(module, "in_features") or hasattr(module, "nf"))
 
 
-def out_features(module: Any) -> int:
-    return module.out_features if hasattr(module, "out_features") else module.nf
+def features(module: Any) -> tuple[int, int]:
+    """(in, out) of a linear layer."""
+    return (module.in_features, module.out_features) if hasattr(module, "in_features") else (module.nx, module.nf)
 
 
 def is_norm(module: nn.Module) -> bool:

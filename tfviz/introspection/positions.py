@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from threading import get_ident
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tfviz.introspection.capture import _Watcher
+from tfviz.introspection.capture import Watcher
 from tfviz.model.attention_call import AttentionCall, AttentionRecord
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.positions import PositionFacts, Table, position_tables, read, side_of
@@ -52,7 +53,7 @@ class PositionsSeen:
 
 def look(loaded: LoadedModel, prompt: Prompt) -> PositionsSeen:
     """One watched pass: which rows were added, and the queries of models that normalise them before they are turned."""
-    facts, watcher = read(loaded), _Watcher(loaded.encoder_modules(), "self", (), False)
+    facts, watcher = read(loaded), Watcher(loaded.encoder_modules(), "self", (), False)
     added: dict[str, Added] = {}
     normed: dict[Place, np.ndarray] = {}
     outputs: dict[nn.Module, Tensor] = {}
@@ -100,10 +101,12 @@ def _by_head(output: Tensor, query: Tensor) -> Float[np.ndarray, "head query dim
 
 @contextmanager
 def _outputs_of(modules: Sequence[nn.Module], outputs: dict[nn.Module, Tensor]) -> Iterator[None]:
-    """What each module gives while inside."""
+    """What each module gives to this thread while inside."""
+    mine = get_ident()
 
     def keep(module: nn.Module, _: object, output: Tensor) -> None:
-        outputs[module] = output
+        if get_ident() == mine:
+            outputs[module] = output
 
     handles = [module.register_forward_hook(keep) for module in modules]
     try:

@@ -7,7 +7,7 @@ is another one. Both are computed by the model itself; for the first, every toke
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import get_ident
@@ -23,7 +23,7 @@ from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.positions import position_tables
 from tfviz.sources.scratch import ScratchModel
 
-LONGEST = 64  # tokens: what one can look at
+LONGEST = 48  # tokens: what one can look at
 SEED = 0
 
 
@@ -72,13 +72,19 @@ def shuffle(loaded: LoadedModel, prompt: Prompt) -> Shuffled:
     typed = [i for i, token in enumerate(tokens) if not token.special]
     order = np.arange(len(tokens))
     order[typed] = shuffled_places(typed)
-    ids = prompt.inputs["input_ids"][:, : len(tokens)]
-    inputs = {"plain": ids, "shuffled": ids[:, torch.from_numpy(order).to(ids.device)]}
-    read = {
-        name: {"without": _without_positions(loaded, prompt, one), "with": _attended(loaded, prompt, one)}
-        for name, one in inputs.items()
-    }
+    texts = {"plain": np.arange(len(tokens)), "shuffled": order}
+    read = {}
+    for name, places in texts.items():
+        text = _reordered(prompt, places)
+        read[name] = {"without": _without_positions(loaded, text), "with": _attended(loaded, text)}
     return Shuffled(order, read["plain"], read["shuffled"])
+
+
+def _reordered(prompt: Prompt, places: Int[np.ndarray, " pos"]) -> Prompt:
+    """The source with its tokens in this order; what else belongs to a token (its segment) goes with it."""
+    at = torch.from_numpy(places)
+    inputs = {name: x if name.startswith("decoder_") else x[:, at.to(x.device)] for name, x in prompt.inputs.items()}
+    return replace(prompt, inputs=inputs)
 
 
 def shuffled_places(places: list[int]) -> list[int]:
@@ -99,34 +105,32 @@ def put_back(weights: Float[np.ndarray, "query key"], order: Int[np.ndarray, " p
 # ---- one reading
 
 
-def _attended(loaded: LoadedModel, prompt: Prompt, ids: Tensor, **more: Tensor) -> Attended:
-    """The first self-attention of a forward pass over `ids`, which ends there."""
+def _attended(loaded: LoadedModel, prompt: Prompt, **more: Tensor) -> Attended:
+    """The first self-attention of a forward pass, which ends there."""
     seen: list[AttentionRecord] = []
 
     def watch(record: AttentionRecord) -> None:
         seen.append(record)
         raise _Enough
 
-    inputs = {name: x[:, : ids.shape[1]] for name, x in prompt.inputs.items() if not name.startswith("decoder_")}
-    inputs |= {"input_ids": ids}
-    if "decoder_input_ids" in prompt.inputs:
-        inputs["decoder_input_ids"] = prompt.inputs["decoder_input_ids"]
     try:
-        loaded.forward(replace(prompt, inputs=inputs | more), AttentionCall("naive", watch), all_logits=False)
+        text = replace(prompt, inputs=prompt.inputs | more)
+        loaded.forward(text, AttentionCall("naive", watch), all_logits=False)
     except _Enough:
         pass
     return _kept(seen[0])
 
 
-def _without_positions(loaded: LoadedModel, prompt: Prompt, ids: Tensor) -> Attended:
+def _without_positions(loaded: LoadedModel, prompt: Prompt) -> Attended:
     """The same with every token at the position of the first, and no bias by distance."""
+    ids = prompt.inputs["input_ids"]
     if isinstance(loaded, ScratchModel):
         seen = _ours_without(loaded, ids)
     elif "position_ids" in inspect.signature(loaded.model.forward).parameters:
-        seen = _attended(loaded, prompt, ids, position_ids=torch.zeros_like(ids))
+        seen = _attended(loaded, prompt, position_ids=torch.zeros_like(ids))
     else:
         with _first_row_for_all(loaded):
-            seen = _attended(loaded, prompt, ids)
+            seen = _attended(loaded, prompt)
     return replace(seen, bias=None)
 
 
@@ -158,12 +162,11 @@ def _first_row_for_all(loaded: LoadedModel) -> Iterator[None]:
 
 
 def _kept(record: AttentionRecord) -> Attended:
-    array: Callable[[Tensor], np.ndarray] = lambda x: x[0].float().cpu().numpy().copy()  # noqa: E731
     rule = record.rule
-    return Attended(
-        array(record.query),
-        array(record.key),
-        None if rule.bias is None else array(rule.bias),
-        rule.scale,
-        rule.softcap,
-    )
+    bias = None if rule.bias is None else _array(rule.bias)
+    return Attended(_array(record.query), _array(record.key), bias, rule.scale, rule.softcap)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor[0].float().cpu().numpy().copy()
+    return array

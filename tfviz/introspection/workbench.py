@@ -26,6 +26,7 @@ from tfviz.sources.resident import Progress, Resident
 R = TypeVar("R")
 COMPARED = 256  # outputs are compared at the last so many positions
 KEPT_REFERENCES = 4
+KEPT_FINDINGS = 16  # of one trace
 LONG = 256  # tokens from which a run leaves enough freed memory behind to be worth giving back
 
 
@@ -64,7 +65,7 @@ class Measurement:
 class _Kept:
     trace: Trace
     prompt: Prompt
-    found: dict[Hashable, Any] = field(default_factory=dict)  # what `examine` found out about it
+    found: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)  # what `examine` found out about it
 
     @property
     def nbytes(self) -> int:
@@ -169,9 +170,12 @@ class Workbench:
                     raise Overtaken
                 if key not in kept.found:  # another page may have asked for it meanwhile
                     kept.found[key] = self._examined(kept.trace.model, kept.trace.precision, kept.prompt, job)
-            with self._lock:
-                self._make_room()
-        found: R = kept.found[key]
+        with self._lock:
+            found: R = kept.found[key]
+            kept.found.move_to_end(key)
+            while len(kept.found) > KEPT_FINDINGS:
+                kept.found.popitem(last=False)
+            self._make_room()
         return found
 
     def compute(self, job: Callable[..., R], *args: Any) -> R:

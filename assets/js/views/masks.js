@@ -138,7 +138,7 @@
     const deep = Math.min(78, 8 + 7 * Math.max(...state.keys.map(token => long(token.text))));
     for (const strip of state.strips) {
       const part = el('section', 'tv-masks-strip', state.root);
-      if (strip.title) el('h4', '', part, { text: strip.title });
+      if (strip.title) el('p', 'tv-masks-title', part, { text: strip.title });
       const [perLine, cell] = arrange(state, strip, room);
       for (let from = 0; from < strip.grids.length; from += perLine) {
         const line = el('div', 'tv-masks-grids', part);

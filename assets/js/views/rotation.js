@@ -38,7 +38,7 @@
     ui.sliders = ['shift', 'move'].map(name => {
       const label = el('label', '', tools), said = el('span', '', label);
       const input = el('input', '', label, { type: 'range', min: name === 'move' ? -NEAR : 0, max: name === 'move' ? NEAR : LAST, value: 0 });
-      input.addEventListener('input', () => { stop(box); ui[name] = input.valueAsNumber; draw(box); });
+      input.addEventListener('input', () => { ui[name] = input.valueAsNumber; stop(box); });
       return { name, said, input };
     });
     ui.play.addEventListener('click', () => ui.timer ? stop(box) : play(box));

@@ -6,7 +6,7 @@
  *   [unit, token] times step: FP32 [unit];  tokens, first, query;  id: of the layer;  top;  words. */
 (() => {
   const states = new WeakMap();           // box -> what is drawn and chosen in it
-  const HEIGHT = 280, SMALLEST = 7, LARGEST = 16; // of the grid and of a cell, in pixels
+  const HEIGHT = 280, SMALLEST = 7, LARGEST = 22; // of the grid and of a cell, in pixels
 
   function el(tag, className, parent, attributes = {}) {
     const node = document.createElement(tag);

@@ -26,7 +26,8 @@ SLOPE = {"post": 0.0, "pre": -0.5}  # of the last layer's gradient over depth, b
 SLACK = 0.2
 KEPT = 600
 FORMULAS = (
-    r"\text{post: } x \leftarrow \text{Norm}(x + f(x)) \qquad \text{pre: } x \leftarrow x + f(\text{Norm}(x))",
+    r"\text{post: } x \leftarrow \text{Norm}(x + f(x))",
+    r"\text{pre: } x \leftarrow x + f(\text{Norm}(x))",
     r"\left\lVert \frac{\partial L}{\partial W_{last}} \right\rVert \sim "
     r"\begin{cases} \text{const} & \text{post} \\ 1/\sqrt{layers} & \text{pre} \end{cases}",
 )

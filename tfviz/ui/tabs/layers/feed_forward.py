@@ -26,8 +26,8 @@ ACTIVE = 0.2  # |hidden| of an active unit; below zero GELU reaches -0.17 and Si
 RELU = {"relu", "reglu", "relu2"}  # here a unit is active if it is above 0
 TOP = 12
 TOKENS = 128  # shown at once
-VALUES = 65_536  # of units and tokens that travel to the browser
-POINTS = 800  # drawn on a curve
+VALUES = 49_152  # of units and tokens that travel to the browser
+POINTS = 600  # drawn on a curve
 REACH = 8.0  # the curves' widest range
 NAMES = {
     "relu": "ReLU",
@@ -60,7 +60,6 @@ class Shown:
     layer: int
     token: int
     tokens: Sequence[str]
-    model: str
     precision: str = "fp32"
 
     @property
@@ -81,7 +80,6 @@ def draw(scene: Scene) -> Picture:
         layer=place["layer"],
         token=place["query"],
         tokens=[token.label for token in trace.stacks[place["kind"]].query_tokens],
-        model=trace.model_label,
         precision=trace.precision,
     )
     return picture(shown, scene.t)
@@ -163,7 +161,7 @@ def curves() -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
 
     from tfviz.introspection.layer_parts import ACTIVATIONS
 
-    x = torch.linspace(-REACH, REACH, 641, requires_grad=True)
+    x = torch.linspace(-REACH, REACH, 321, requires_grad=True)
     values, slopes = {}, {}
     for name, f in ACTIVATIONS.items():
         y = f(x)
@@ -207,7 +205,7 @@ def _functions(shown: Shown, t: Translator) -> Panel:
             mark=strongest if x[part][0] <= strongest <= x[part][-1] else None,
             words=words,
         ),
-        note=" ".join(
+        note=("" if t.language == "zh" else " ").join(
             [t(note, name=NAMES[shown.seen.activation], f=own), *_left_out(len(up), len(inside), len(drawn), t)]
         ),
     )
@@ -223,8 +221,7 @@ def _left_out(n: int, inside: int, drawn: int, t: Translator) -> list[str]:
 def _slopes(shown: Shown, t: Translator) -> Panel:
     x, _, slopes = curves()
     named, own = _chosen(shown, slopes)
-    assert shown.seen.up is not None
-    part = _range(shown.seen.up[shown.token], x)
+    part = _range(np.zeros(1), x)  # the same for every token: nothing is drawn anew
     words = [t("layers.ffn.word.before"), t("layers.ffn.word.slope"), "", ""]
     return Panel(
         title=t("layers.ffn.slopes.title"),
@@ -263,29 +260,33 @@ def _active(shown: Shown, t: Translator) -> Panel:
 
 
 @cache
-def paper_base() -> dict[str, int]:
-    """Parameters of one encoder layer of the paper's base model: attention, feed_forward."""
+def paper_base(side: str) -> dict[str, int]:
+    """Parameters of one layer of the paper's base model, "encoder" or "decoder": attention, cross, feed_forward."""
     from tfviz.config import PRESETS
     from tfviz.model.parameters import count_parts_of
 
     config = PRESETS["paper-base"]
     counts = {part.name: part.count for part in count_parts_of(config)}
-    return {name: counts[f"encoder.{name}"] // config.n_encoder_layers for name in ("attention", "feed_forward")}
+    n, names = (
+        config.n_encoder_layers,
+        {"attention": "attention", "cross": "cross_attention", "feed_forward": "feed_forward"},
+    )
+    return {name: counts.get(f"{side}.{part}", 0) // n for name, part in names.items()}
 
 
 def _parameters(shown: Shown, t: Translator) -> Panel:
-    own, paper = shown.seen.parameters, paper_base()
-    columns = [own, paper]
-    rows = [
-        (t(f"layers.ffn.parameters.{name}"), [f"{one.get(name, 0):,}" for one in columns])
-        for name in ("attention", "cross", "feed_forward")
-        if any(one.get(name) for one in columns)
-    ]
-    shares = [percent(one["feed_forward"] / max(1, sum(map(one.get, set(one) - {"norm"})))) for one in columns]  # type: ignore[arg-type]
+    side = "decoder" if shown.seen.parameters["cross"] else "encoder"
+    columns = [shown.seen.parameters, paper_base(side)]
+    parts = [name for name in ("attention", "cross", "feed_forward") if shown.seen.parameters[name]]
+    rows = [(t(f"layers.ffn.parameters.{name}"), [f"{one[name]:,}" for one in columns]) for name in parts]
+    shares = [percent(one["feed_forward"] / max(1, sum(one[name] for name in parts))) for one in columns]
     rows.append((t("layers.ffn.parameters.share"), shares))
-    heads = [t("layers.ffn.parameters.layer", model=shown.model, layer=shown.layer), t("layers.ffn.parameters.paper")]
+    own, paper = (
+        t("layers.ffn.parameters.layer", layer=shown.layer),
+        t(f"layers.ffn.parameters.{side}"),
+    )
     title = t("layers.ffn.parameters.title")
-    return Panel(title=title, html=table(title, heads, rows), note=t("layers.ffn.parameters.note"))
+    return Panel(title=title, html=table(title, [own, paper], rows), note=t("layers.ffn.parameters.note"))
 
 
 # ---- checks

@@ -1,12 +1,15 @@
 """Layers tab, architecture map: the loaded model drawn as the blocks it runs, with shapes and parameters."""
 
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section
 from tfviz.ui.i18n import Translator, percent, significant
-from tfviz.ui.tabs.layers.drawing import Spot, shape, whole
+from tfviz.ui.tabs.layers.drawing import Spot, shape
+from tfviz.ui.tabs.layers.opened import zoom
+from tfviz.ui.tabs.layers.stacks import stack
 
 if TYPE_CHECKING:
     from tfviz.sources.blocks import Architecture, Layer
@@ -28,6 +31,15 @@ def picture(found: "Architecture", kind: str, layer: int, precision: str, t: Tra
         Panel(title=t("layers.map.modules", layer=opened), html=modules(layers[opened], t)),
     ]
     return Picture(panels, badges(found, precision, t), notes(found, t))
+
+
+def whole(spot: Spot) -> str:
+    """The stacks, with the opened layer after the first: encoder, layer, decoder."""
+    stacks = [stack(spot, side) for side in spot.found.sides]
+    side = next(side for side in spot.found.sides if side.name == spot.side)
+    opened = zoom(spot, side, side.layers[spot.layer])
+    parts = [stacks[0], opened, *stacks[1:]]
+    return f'<div class="tv-map" data-stacks="{len(stacks)}" data-open="{escape(spot.side)}">{"".join(parts)}</div>'
 
 
 def _opened(found: "Architecture", side: str, kind: str, layer: int) -> int:

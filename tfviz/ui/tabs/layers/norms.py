@@ -22,7 +22,7 @@ TOLERANCE, COARSE = 1e-5, 2e-2  # of our formula against the model's norm, relat
 PADDINGS = (4, 16, 64)
 EPSILONS = np.geomspace(1e-12, 1e-1, 34)
 FORMULAS = (
-    r"\text{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta \qquad "
+    r"\text{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta",
     r"\text{RMSNorm}(x) = \gamma \odot \frac{x}{\sqrt{\text{mean}(x^2) + \epsilon}}",
 )
 

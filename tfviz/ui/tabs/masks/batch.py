@@ -24,7 +24,7 @@ Array = np.ndarray
 EXACT = 1e-5  # what a row's sum may be off by
 FORMULAS = (
     r"A = \mathrm{softmax}\!\left(\frac{QK^{\top}}{\sqrt{d_k}} + M\right)",
-    r"M_{ij} = -\infty \iff pad_{j} \lor causal_{ij} \lor window_{ij},\quad \text{else } 0",
+    r"M_{ij} = -\infty \text{ if } \text{pad}_{j} \lor \text{causal}_{ij} \lor \text{window}_{ij} \text{, else } 0",
 )
 
 

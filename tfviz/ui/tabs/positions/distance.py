@@ -27,10 +27,10 @@ def controls(t: Translator) -> dict[str, Any]:
     }
 
 
-def draw(scene: Scene, scheme: str, d: int, base: int, position: int) -> Picture:
+def draw(scene: Scene, scheme: str, d: int, base: float, position: int) -> Picture:
     from tfviz.introspection import position_curves as curves
 
-    d, base, position = int(d), int(base), int(position)
+    d, base, position = int(d), float(base), int(position)
     if scheme == "learned":
         rows, notes = learned_rows(scene, Chosen(scheme, d, LENGTH, base, 0))
         return picture(curves.likeness(rows), None, position, scheme, scene.t, notes)
@@ -56,7 +56,7 @@ def picture(
     n = len(alike)
     position = min(position, n - 1)
     words = (t("positions.position"), t("positions.position"))
-    heat = signed_heatmap(alike, limit=1, marks=[Mark(position, axis="y")], words=words)
+    heat = signed_heatmap(alike, limit=1.0, marks=[Mark(position, axis="y")], words=words)
     title = t("positions.distance.all")
     panels = [Panel(heat, title=title, note=t(f"positions.distance.all.{scheme}"))]
     name = t("positions.distance.like", p=position)

@@ -26,7 +26,7 @@ class Chosen:
     scheme: str
     d: int
     length: int
-    base: int
+    base: float
     dimension: int
 
 
@@ -40,10 +40,10 @@ def controls(t: Translator) -> dict[str, Any]:
     }
 
 
-def draw(scene: Scene, scheme: str, d: int, length: int, base: int, dimension: int) -> Picture:
+def draw(scene: Scene, scheme: str, d: int, length: int, base: float, dimension: int) -> Picture:
     from tfviz.introspection import position_curves as curves
 
-    chosen = Chosen(scheme, int(d), int(length), int(base), int(dimension))
+    chosen = Chosen(scheme, int(d), int(length), float(base), int(dimension))
     if scheme != "learned":
         make = curves.sinusoids if scheme == "sinusoidal" else curves.turned_units
         return picture(make(chosen.length, chosen.d, chosen.base), chosen, scene.t)
@@ -104,7 +104,7 @@ def _curves(rows: np.ndarray, dimension: int, scheme: str, t: Translator) -> Pan
     return Panel(figure, title=t("positions.encoding.curves"), note=note)
 
 
-def _waves(d: int, n: int, pair: int, base: int, t: Translator) -> Panel:
+def _waves(d: int, n: int, pair: int, base: float, t: Translator) -> Panel:
     from tfviz.introspection.position_curves import pair_angles, wavelengths
 
     waves = wavelengths(pair_angles(d, base))

@@ -28,7 +28,7 @@ class Stretch:
     ways: Sequence[str]
     factor: float
     trained: int
-    base: int
+    base: float
     pair: int
 
     @property
@@ -47,8 +47,8 @@ def controls(t: Translator) -> dict[str, Any]:
     }
 
 
-def draw(scene: Scene, ways: Sequence[str], factor: float, trained: int, base: int, pair: int) -> Picture:
-    chosen = Stretch([way for way in WAYS if way in ways], float(factor), int(trained), int(base), int(pair))
+def draw(scene: Scene, ways: Sequence[str], factor: float, trained: int, base: float, pair: int) -> Picture:
+    chosen = Stretch([way for way in WAYS if way in ways], float(factor), int(trained), float(base), int(pair))
     return picture(stretched(chosen), chosen, scene.t)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SHIFTS = (0, 1, 10, 100, 1000)  # both positions moved by so many
 SHOWN = 4  # pairs as arrows
+LENT = 10_000.0  # base of the angles for what has none
 FAR = 256  # distances of the curve
 SINUSOIDS = {"d": 128, "base": 10_000.0, "n": 256}
 STEPS = (1, 10, 100)  # k of PE(pos + k)
@@ -38,7 +39,6 @@ class Two:
     tokens: tuple[str, str]
     said: "Angles"
     scale: float
-    own: bool  # the model turns them itself
 
 
 def draw(scene: Scene) -> Picture:
@@ -49,29 +49,32 @@ def draw(scene: Scene) -> Picture:
     attention = stack.layers[layer]
     q = attention.query[head, query]
     k = attention.key[head * len(attention.key) // len(attention.query), key]
-    said, own = _angles(scene, kind, layer, len(q))
+    said, own, note = _angles(scene, kind, layer, len(q))
     if said is None:
-        return Picture([], notes=[t("positions.rotation.odd", n=len(q))])
+        return Picture([], notes=[note])
     if own:  # the trace has them turned: back to where they were
         q, k = _turned(q, -query, said), _turned(k, -key, said)
     scale = len(q) ** -0.5 if attention.scale is None else attention.scale
-    two = Two(q, k, (query, key), (stack.query_tokens[query].label, stack.key_tokens[key].label), said, scale, own)
-    return picture(two, t, [] if own else [t("positions.rotation.lent", base="10,000")])
+    two = Two(q, k, (query, key), (stack.query_tokens[query].label, stack.key_tokens[key].label), said, scale)
+    return picture(two, t, [note] if note else [])
 
 
-def _angles(scene: Scene, kind: str, layer: int, dim: int) -> "tuple[Angles | None, bool]":
-    """The layer's own angles with their pairing; else those of the formula, if the dimensions make pairs."""
+def _angles(scene: Scene, kind: str, layer: int, dim: int) -> "tuple[Angles | None, bool, str]":
+    """(the layer's own angles with their pairing, or the formula's; whether they are its own; what to say of them)"""
     from tfviz.introspection.position_curves import rope_angles
     from tfviz.introspection.positions import look
 
-    seen = scene.examine(look)
+    t, seen = scene.t, scene.examine(look)
     if seen.facts.angles and kind != "cross":  # what looks at another text is never turned
-        turn, _ = compared(scene, seen, kind, layer)
-        if turn is None or turn.angles is not None:
-            said = seen.facts.angles[0] if turn is None or turn.angles is None else turn.angles
-            pairs = (turn.pairs if turn is not None else said.pairs) or "halves"
-            return replace(said, pairs=pairs, grown=1.0), True
-    return (rope_angles(dim, 10_000.0), False) if dim % 2 == 0 else (None, False)
+        turn, reason = compared(scene, seen, kind, layer)
+        if turn is None:  # nothing to compare with: as the config says, or as most do
+            said = seen.facts.angles[0]
+            return replace(said, pairs=said.pairs or "halves", grown=1.0), True, reason
+        if turn.angles is not None:
+            return replace(turn.angles, pairs=turn.pairs, grown=1.0), True, ""
+    if dim % 2:
+        return None, False, t("positions.rotation.odd", n=dim)
+    return rope_angles(dim, LENT), False, t("positions.rotation.lent", base=f"{LENT:,.0f}")
 
 
 def _turned(x: Vector, by: int, said: "Angles") -> Vector:

@@ -47,6 +47,8 @@ def compared(scene: Scene, seen: "PositionsSeen", kind: str, layer: int) -> "tup
     assert scene.trace is not None
     query = scene.trace.stacks[kind].layers[layer].query
     n_heads, n, dim = query.shape
+    if n < 2:
+        return None, scene.t("positions.this.one")
     before = seen.normed.get((kind, layer))
     if before is None:
         try:
