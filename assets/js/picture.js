@@ -233,7 +233,7 @@ root.addEventListener('click', event => { // markup of Python's: buttons that se
 const listen = (name, act) => { const heard = event => element.isConnected ? act(event) : window.removeEventListener(name, heard); window.addEventListener(name, heard); };
 listen('tfviz:selected', check);
 listen('tfviz:changed', ({ detail }) => { if (detail.id === props.own) { changes++; check(); } });
-new IntersectionObserver(entries => { visible = entries.at(-1).isIntersecting; if (visible) check(); }).observe(root);
+new IntersectionObserver(entries => { visible = entries.at(-1).isIntersecting; if (visible) check(); }, { rootMargin: '300px' }).observe(root);
 const themes = new MutationObserver(() => {
   if (!element.isConnected) return themes.disconnect();
   if (drawn) drawn.panels.forEach((panel, i) => { if (panel.figure || panel.view) redraw(panel, ui.panels.children[i], window.Plotly); });

@@ -245,6 +245,7 @@ class Visitor:
     def drawn(self, key: str) -> Locator:
         """A section's picture, once it shows what the page looks at and no wish is under way."""
         picture = self.page.locator(f"#{key.replace('.', '-')} .tv-picture")
+        picture.scroll_into_view_if_needed()  # what nobody sees is not drawn
         expect(picture).to_have_attribute("data-drawn", re.compile("."))
         return picture
 

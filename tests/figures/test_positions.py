@@ -72,6 +72,7 @@ def test_two_matrices_stand_beside_their_difference() -> None:
     assert figure.data[0].z[1, 0] == 0.5 and figure.data[2].z[1].tolist() == [-0.5, 0.5]
     assert [heat.meta for heat in figure.data] == ["weights", "weights", "diverging"]
     assert [note.text for note in figure.layout.annotations] == ["a", "b", "c"]
+    assert {figure.layout[f"yaxis{i}"].autorange for i in ("", 2, 3)} == {"reversed"}  # the first token on top
     ends = [figure.layout[f"xaxis{i}"].domain[1] for i in ("", 2, 3)]
     assert ends == sorted(ends) and ends[-1] <= 1
     with pytest.raises(ValueError, match="1 labels for 2"):

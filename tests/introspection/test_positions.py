@@ -22,7 +22,7 @@ from tfviz.introspection.position_checks import (
     turn,
     which_turn,
 )
-from tfviz.introspection.positions import find_rows, look
+from tfviz.introspection.positions import _outputs_of, find_rows, look
 from tfviz.introspection.word_order import LONGEST, put_back, shuffle, shuffled_places
 from tfviz.model.positions.alibi import slopes
 from tfviz.sources.base import LoadedModel
@@ -68,6 +68,17 @@ def test_rows_that_were_not_added_are_noticed() -> None:
     rows = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
     assert find_rows(rows[2:5], rows).difference == 0 and find_rows(rows[2:5], rows).first == 2
     assert find_rows(rows[2:5] + 0.1, rows).difference == pytest.approx(0.1, abs=1e-6)
+
+
+def test_only_this_threads_outputs_are_kept() -> None:
+    module, outputs = torch.nn.Identity(), dict[torch.nn.Module, torch.Tensor]()
+    with _outputs_of([module], outputs):
+        other = Thread(target=module, args=(torch.ones(1),))
+        other.start()
+        other.join()
+        assert not outputs
+        module(torch.zeros(1))
+    assert outputs[module] == 0 and not module._forward_hooks
 
 
 def test_sinusoids_are_told_from_learned_rows(loaded: Loaded) -> None:

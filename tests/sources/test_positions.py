@@ -32,7 +32,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-NEOX = dict(
+NEOX: dict[str, Any] = dict(
     vocab_size=VOCABULARY,
     hidden_size=64,
     intermediate_size=48,
@@ -40,7 +40,7 @@ NEOX = dict(
     num_attention_heads=4,
     max_position_embeddings=64,
 )
-GPTJ = dict(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4)
+GPTJ: dict[str, Any] = dict(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4)
 MORE: dict[str, Callable[[], Any]] = {
     "llama3": lambda: llama(**LLAMA3),
     "yarn": lambda: llama(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32),

@@ -31,7 +31,7 @@
   function build(box) {
     box.replaceChildren();
     const ui = { shift: 0, move: 0, circles: [] };
-    ui.read = el('p', 'tv-positions-read', box, { role: 'status' });
+    ui.read = el('p', 'tv-positions-read', box);
     ui.row = el('div', 'tv-positions-circles', box);
     const tools = el('div', 'tv-positions-tools', box);
     ui.play = el('button', 'tv-positions-play', tools, { type: 'button' });
@@ -79,6 +79,7 @@
   function draw(box) {
     const ui = box.tvRotation, { data } = ui, { words, theta } = data;
     const m = data.places[0] + ui.shift + ui.move, n = data.places[1] + ui.shift;
+    ui.read.setAttribute('aria-live', ui.timer ? 'off' : 'polite');  // not sixteen times a second
     ui.read.replaceChildren();
     el('span', 'score', ui.read, { text: `${words.score} = ${number(score(data, m, n))}` });
     el('span', '', ui.read, { text: `${words.distance} m \u2212 n = ${String(m - n).replace('-', '\u2212')}` });
