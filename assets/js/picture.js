@@ -1,7 +1,7 @@
 /* A section's picture: what it depends on, when it is drawn, and the drawing itself.
  *
  * This file is the body of js_on_load(element, props, trigger, watch); no build step.
- *   props.value       {key, panels, badges, notes, part, code, error, gone, done}: pieces of the answer to the wish of that key.
+ *   props.value       as JSON text: {key, panels, badges, notes, part, code, error, gone, done}: pieces of the answer to the wish of that key.
  *   props.selects     parts of the shared selection that the picture depends on and offers;  props.needs_trace;  props.button;  props.own: its id;  props.labels.
  *   trigger('wanted', {key, trace, place, measure, code})   it is visible, and what it shows is not what the page says.
  * On window: hears tfviz:selected (attention_view.js) and tfviz:changed {id} (a control of this section); sends tfviz:select.
@@ -52,7 +52,7 @@ function check() {
 }
 
 async function show() {
-  const value = props.value;
+  const value = props.value ? JSON.parse(props.value) : null;
   if (!value || value.key !== asked) return;
   if (value.gone) window.dispatchEvent(new CustomEvent('tfviz:gone')); // the sentence is traced anew, and then this is wanted again
   if (value.error !== undefined) { ui.error.textContent = value.error; ui.error.hidden = false; }

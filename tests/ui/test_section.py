@@ -34,12 +34,10 @@ def ctx() -> AppContext:
 
 
 def ask(ctx: AppContext, section: Section, *values: Any, session: str = "me", **wish: Any) -> list[dict[str, Any]]:
-    return list(begin(ctx, section, *values, session=session, **wish))
+    return [json.loads(value) for value in begin(ctx, section, *values, session=session, **wish)]
 
 
-def begin(
-    ctx: AppContext, section: Section, *values: Any, session: str = "me", **wish: Any
-) -> Iterator[dict[str, Any]]:
+def begin(ctx: AppContext, section: Section, *values: Any, session: str = "me", **wish: Any) -> Iterator[str]:
     drawer = _drawer(ctx, section, ["n"][: len(values)])
     return drawer(SimpleNamespace(_data=wish), SimpleNamespace(session_hash=session), *values)  # type: ignore[arg-type]
 
@@ -85,7 +83,9 @@ def test_a_newer_wish_of_the_same_page_stops_a_measurement(ctx: AppContext) -> N
     drawer = _drawer(ctx, section, [])
 
     def start(session: str) -> Iterator[dict[str, Any]]:
-        return drawer(SimpleNamespace(_data={"key": session}), SimpleNamespace(session_hash=session))  # type: ignore[arg-type]
+        yield from map(
+            json.loads, drawer(SimpleNamespace(_data={"key": session}), SimpleNamespace(session_hash=session))
+        )  # type: ignore[arg-type]
 
     first = start("me")
     next(first)

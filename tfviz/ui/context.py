@@ -28,6 +28,7 @@ class AppContext:
     t: Translator
     settings: Settings
     selection: Any = None  # gr.State: kind, layer, head, query, key; shared by all tabs
+    notice: Any = None  # small; Gradio writes the state of every event into a component, copying all that it holds
     attention_view: Any = None  # raises the events `select` and `gone`
     outputs: list[tuple[Any, Show]] = field(default_factory=list)
 
@@ -48,6 +49,11 @@ class AppContext:
     def on_trace(self, component: Any, show: Show) -> None:
         """`component` gets `show(...)` as its value whenever a new trace is there."""
         self.outputs.append((component, show))
+
+
+def quietly(ctx: AppContext) -> dict[str, Any]:
+    """How the page's events listen: privately, and without Gradio's own marks of progress."""
+    return {"show_progress": "hidden", "show_progress_on": ctx.notice, "api_visibility": "private"}
 
 
 @dataclass(frozen=True)

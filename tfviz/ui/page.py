@@ -16,7 +16,7 @@ import gradio as gr
 
 from tfviz.messages import LANGUAGES
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, render
-from tfviz.ui.context import AppContext, Step, follow
+from tfviz.ui.context import AppContext, Step, follow, quietly
 from tfviz.ui.examples import carried_over, examples, most_examples
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, significant
 from tfviz.ui.selection import FIRST
@@ -52,7 +52,7 @@ class Page:
                 with gr.Column(elem_id="tv-side", scale=0, min_width=272):
                     self._build_side()
                 with gr.Column(elem_id="tv-view", scale=1, min_width=320):
-                    self.notice = gr.HTML("", apply_default_css=False, elem_id="tv-notice")
+                    ctx.notice = self.notice = gr.HTML("", apply_default_css=False, elem_id="tv-notice")
                     with gr.Tabs(elem_id="tv-tabs"):
                         for tab in TABS:
                             with gr.Tab(t(tab.title), id=tab.key):
@@ -104,7 +104,7 @@ class Page:
         shown = [component for component, _ in self.ctx.outputs]
         asked = [self.first, self.second, *self.chips]
         self.outputs = [self.notice, self.header, self.fold, self.speed, self.strip, *asked, *shown]
-        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        quiet = quietly(self.ctx)
 
         start = gr.context.Context.root_block.load(  # type: ignore[union-attr]
             self.open_page, None, [self.first, self.second, self.model, self.kernel, self.precision], **quiet

@@ -4,6 +4,7 @@ Python says what to show (`Picture`, `payload`); assets/js/picture.js draws it w
 it wants another one. Figures are drawn by the Plotly that comes with the plotly package, which shell.py serves.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -60,6 +61,11 @@ def payload(picture: Picture) -> dict[str, Any]:
         "notes": list(picture.notes),
         "part": picture.part,
     }
+
+
+def pack(reply: Mapping[str, Any]) -> str:
+    """The component's value as one string: Gradio copies every part of every value on the page at each event."""
+    return json.dumps(reply, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _panel(panel: Panel) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from tfviz.ui.components.code import show_code
-from tfviz.ui.components.picture import Picture, payload, picture_view
-from tfviz.ui.context import AppContext
+from tfviz.ui.components.picture import Picture, pack, payload, picture_view
+from tfviz.ui.context import AppContext, quietly
 from tfviz.ui.i18n import Translator
 from tfviz.ui.selection import place
 
@@ -28,7 +28,6 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "\\(", "right": "\\)", "display": False},
 ]
 KEPT_WISHES = 2000
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
 @dataclass(frozen=True)
@@ -123,14 +122,15 @@ def _build(ctx: AppContext, section: Section) -> None:
                 view = picture_view(t.language, _id(key), **props)
             with gr.Column(scale=1, min_width=240):
                 controls = section.controls(t)
-    _build_tries(section, controls, t)
+    _build_tries(ctx, section, controls)
     listen: dict[str, Any] = {"concurrency_limit": 8, "trigger_mode": "multiple"}  # picture.js decides what is asked
-    view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, **listen, **QUIET)
+    view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, **listen, **quietly(ctx))
     for control in controls.values():
-        control.change(None, js=f"() => window.tfviz.changed('{_id(key)}')", **QUIET)
+        control.change(None, js=f"() => window.tfviz.changed('{_id(key)}')", **quietly(ctx))
 
 
-def _build_tries(section: Section, controls: dict[str, Any], t: Translator) -> None:
+def _build_tries(ctx: AppContext, section: Section, controls: dict[str, Any]) -> None:
+    t = ctx.t
     if not section.tries:
         return
     gr.HTML(f'<p class="tv-soft">{t("picture.try")}</p>', apply_default_css=False)
@@ -140,17 +140,19 @@ def _build_tries(section: Section, controls: dict[str, Any], t: Translator) -> N
             if one.values:
                 values = list(one.values.values())
                 set_to = values[0] if len(values) == 1 else values
-                button.click(lambda set_to=set_to: set_to, None, [controls[name] for name in one.values], **QUIET)
+                button.click(
+                    lambda set_to=set_to: set_to, None, [controls[name] for name in one.values], **quietly(ctx)
+                )
             if one.place or one.sentence:
                 wish = {"place": dict(one.place), "sentence": one.sentence}
-                button.click(None, js=f"() => window.tfviz.tried({json.dumps(wish)})", **QUIET)
+                button.click(None, js=f"() => window.tfviz.tried({json.dumps(wish)})", **quietly(ctx))
 
 
-def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable[..., Iterator[dict[str, Any]]]:
+def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable[..., Iterator[str]]:
     """The listener of one section's `wanted`: one value for each picture that its `draw` gives."""
     newest: OrderedDict[str, object] = OrderedDict()  # session -> the ticket of its newest wish
 
-    def wanted(event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[dict[str, Any]]:
+    def wanted(event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[str]:
         wish = event._data if isinstance(event._data, dict) else {}
         session, ticket = str(request.session_hash), object()
         newest[session] = ticket
@@ -167,18 +169,18 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
             scene = _scene(ctx, section, wish, lambda: newest.get(session) is not ticket)
             drawn = section.draw(scene, **named)
             if isinstance(drawn, Picture):
-                yield {**reply, **payload(drawn), "done": True}
+                yield pack({**reply, **payload(drawn), "done": True})
                 return
             for picture in drawn:
                 reply |= payload(picture)
-                yield dict(reply)
-            yield {**reply, "done": True}  # with all of it: the browser may have skipped a value that another followed
+                yield pack(reply)
+            yield pack({**reply, "done": True})  # all of it: the browser may have skipped a value that another followed
         except Forgotten:
-            yield {**reply, "gone": True, "done": True}
+            yield pack({**reply, "gone": True, "done": True})
         except Exception as error:  # in a sentence; the last picture stays
             if newest.get(session) is not ticket:
                 return
-            yield {**reply, "error": ctx.sentence(error), "done": True}
+            yield pack({**reply, "error": ctx.sentence(error), "done": True})
 
     return wanted
 
