@@ -624,7 +624,7 @@ function valid(select, among = value) { // clamp whatever comes into what this v
 }
 
 function tell(replay) {                 // the page's other parts look at what this view shows
-  window.tfviz.scene = { trace: value.trace, kinds: value.kinds, token_lists: value.token_lists, sel: { ...sel } };
+  (window.tfviz ??= {}).scene = { trace: value.trace, kinds: value.kinds, token_lists: value.token_lists, sel: { ...sel } };
   window.dispatchEvent(new CustomEvent('tfviz:selected', { detail: { trace: value.trace, ...sel, replay } }));
 }
 
