@@ -31,7 +31,8 @@ REDRAW = """async ([id, turn]) => {
       requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
     }).observe(root, { attributes: true, attributeFilter: ['data-drawn'] });
   });
-  const chips = root.querySelectorAll('.tv-tokens button[aria-pressed=false]'), layer = root.querySelector('input[data-of=layer]');
+  const chips = root.querySelectorAll('.tv-tokens button[aria-pressed=false]');
+  const layer = root.querySelector('input[data-of=layer]');
   const all = root.closest('.tv-split')?.querySelectorAll('input[type=number]') ?? [];
   const inputs = [...all].filter(one => !one.dataset.of);
   const type = (input, value) => {

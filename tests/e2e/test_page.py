@@ -413,7 +413,7 @@ def test_the_chinese_page_has_no_english_sentence_left(visit: Visit) -> None:
     visitor = visit("/zh").measured()
     page, shown = visitor.page, sentences("zh")
     for key in LABELS:
-        expect(page.get_by_text(shown[key], exact=True).first).to_be_visible()
+        expect(page.get_by_text(shown[key], exact=True).filter(visible=True).first).to_be_visible()
     visible = page.locator("body").inner_text()
     labels = page.locator("#tv-page [aria-label], #tv-page [title]").evaluate_all(
         "all => all.flatMap(one => [one.ariaLabel, one.title])"

@@ -142,7 +142,7 @@ def test_the_run_badges_turn_red_or_say_only(found: BatchRun) -> None:
     def first(**changes: Any) -> bool | None:
         return run_badges(replace(found, **changes), False, EN)[0].ok
 
-    assert first(differences=(None, 2e-4)) is False and first(differences=(2e-4,), largest=30.0) is True
+    assert first(differences=(None, 2e-4), largest=1.0) is False and first(differences=(2e-4,), largest=30.0) is True
     assert first(precision="int8") is None
     assert run_badges(replace(found, finite=False), False, EN)[-1].ok is False
     assert run_badges(replace(found, differences=(None,)), True, EN)[0].ok is None
@@ -247,7 +247,7 @@ def test_the_badge_ran_the_code_that_stands_there() -> None:
     blocked = np.array([[NO, YES], [NO, NO]])
     code = mask_code(Recipe([[1, 1]], causal=True))
     assert conventions.code_badge(code, blocked, 0, EN).ok is True
-    assert conventions.code_badge(code.replace("key > query", "key >= query"), blocked, 0, EN).ok is False
+    assert conventions.code_badge(code.replace("column > row", "column >= row"), blocked, 0, EN).ok is False
     assert conventions.code_badge(code, ~blocked, 0, EN).ok is False
 
 

@@ -23,7 +23,7 @@ from tfviz.ui.components.picture import Badge, Picture, payload
 from tfviz.ui.components.section import Scene
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs.positions import SECTIONS, bias, distance, encoding, extrapolate, order, rotation, this_model
-from tfviz.ui.tabs.positions.common import CELLS, pooled
+from tfviz.ui.tabs.positions.common import CELLS, thinned
 from tfviz.ui.tabs.positions.this_parts import Looked
 
 EN, ZH = Translator("en"), Translator("zh")
@@ -338,9 +338,11 @@ def test_a_factor_of_one_changes_nothing() -> None:
     assert held(extrapolate.picture(extrapolate.stretched(nothing), nothing, EN)) == []
 
 
-def test_large_tables_are_pooled_by_means() -> None:
+def test_large_tables_are_thinned_and_keep_sines_and_cosines() -> None:
     values = np.arange(300 * 2, dtype=np.float32).reshape(300, 2)
-    means, rows, columns, step = pooled(values)
-    assert step == (3, 1) and means.shape == (100, 2) and max(means.shape) <= CELLS
-    assert means[0].tolist() == [2, 3] and rows[:2].tolist() == [1, 4] and columns.tolist() == [0, 1]
-    assert pooled(values[:5])[3] == (1, 1)
+    cells, rows, columns, step = thinned(values)
+    assert step == (3, 1) and cells.shape == (100, 2) and max(cells.shape) <= CELLS
+    assert cells[1].tolist() == [6, 7] and rows[:2].tolist() == [0, 3] and columns.tolist() == [0, 1]
+    assert thinned(values[:5])[3] == (1, 1)
+    _, _, columns, step = thinned(np.zeros((2, 256)))
+    assert step == (1, 3) and {int(column) % 2 for column in columns} == {0, 1}

@@ -71,7 +71,7 @@ class BatchRun:
 
     @property
     def tolerance(self) -> float:
-        return TOLERANCE * max(1.0, self.largest / 10)
+        return TOLERANCE * max(1.0, self.largest)
 
     @property
     def nbytes(self) -> int:

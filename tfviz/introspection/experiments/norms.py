@@ -57,6 +57,13 @@ def side_by_side(rows: Rows) -> list[SideBySide]:
     return [SideBySide(name, one.numpy()) for name, one in made.items()]
 
 
+def alone(rows: Rows, token: int) -> float:
+    """How far LayerNorm of this position moves when it is a batch of its own: root mean square of the difference."""
+    x = torch.from_numpy(rows)
+    apart = plain_layer_norm(x[token : token + 1])[0] - plain_layer_norm(x)[token]
+    return float(apart.square().mean().sqrt())
+
+
 def plain_layer_norm(x: Tensor) -> Tensor:
     return layer_norm(x, torch.ones(x.shape[-1]), torch.zeros(x.shape[-1]), EPS)
 

@@ -98,10 +98,10 @@ def _settled(number: float) -> float:
 
 def breaks(before: np.ndarray, token: int, found: Sequence["Disturbance"], t: Translator) -> Panel:
     """What moves the norm of one token although the token is the same."""
-    from tfviz.introspection.experiments.norms import refusal
+    from tfviz.introspection.experiments.norms import alone, refusal
 
     rows = [(t(f"layers.norm.{one.name}", n=one.n), (significant(one.batch), significant(one.layer))) for one in found]
-    rows.append((t("layers.norm.alone"), (t("layers.norm.refused"), "0")))
+    rows.append((t("layers.norm.alone"), (t("layers.norm.refused"), significant(alone(before, token)))))
     html = table(t("layers.norm.breaks"), (t("layers.norm.kind.batch"), t("layers.norm.kind.layer")), rows)
     note = t("layers.norm.breaks.note", error=refusal(before.shape[1]))
     return Panel(title=t("layers.norm.breaks"), html=html, note=note, wide=True)

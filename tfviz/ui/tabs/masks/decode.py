@@ -61,7 +61,8 @@ def draw(scene: Scene, n_query: float, n_key: float) -> Picture:
     stack = scene.trace.stacks[kind]
     layer = min(scene.place["layer"], stack.n_layers - 1)
     tokens = stack.key_tokens
-    queries, keys = int(n_query), min(int(n_key), len(tokens))
+    keys = min(int(n_key), len(tokens))
+    queries = min(int(n_query), keys) if keys < int(n_key) else int(n_query)
     said = [] if keys == int(n_key) else [t("masks.decode.short", n=len(tokens))]
     if queries > keys:
         raise TfvizError("masks.error.queries", n_query=queries, n_key=keys)

@@ -28,14 +28,14 @@ def mask_code(recipe: Recipe) -> str:
     """Code that defines `blocked`, `allowed`, `additive` and `ones`, each [row, 1, query, key]."""
     lines = ["import torch", "", *(_packed(recipe) if recipe.lengths else _padded(recipe))]
     if recipe.causal or recipe.prefix is not None or recipe.window is not None:
-        lines.append("query, key = torch.arange(n)[:, None], torch.arange(n)[None, :]")
+        lines.append("row, column = torch.arange(n)[:, None], torch.arange(n)[None, :]")
     if recipe.prefix is not None:
         late = f"(place >= {recipe.prefix})[:, None, None, :]"
-        lines.append(f"blocked = blocked | ((key > query) & {late})  # the future, except for the prefix")
+        lines.append(f"blocked = blocked | ((column > row) & {late})  # the future, except for the prefix")
     elif recipe.causal:
-        lines.append("blocked = blocked | (key > query)  # the future")
+        lines.append("blocked = blocked | (column > row)  # the future")
     if recipe.window is not None:
-        lines.append(f"blocked = blocked | ((query - key).abs() >= {recipe.window})  # beyond the window")
+        lines.append(f"blocked = blocked | ((row - column).abs() >= {recipe.window})  # beyond the window")
     return "\n".join(lines) + "\n" + ENDING
 
 

@@ -43,17 +43,21 @@ def labels(tokens: Sequence[Any]) -> list[str]:
     return [token.label for token in tokens]
 
 
-def pooled(values: Float[np.ndarray, "row column"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
-    """(values, row numbers, column numbers, cells averaged into one each way), at most CELLS x CELLS."""
-    (rows, columns), (high, wide) = values.shape, (-(-n // CELLS) for n in values.shape)
-    kept = values[: max(1, rows // high) * high, : max(1, columns // wide) * wide]
-    means = kept.reshape(len(kept) // high, high, -1, wide).mean(axis=(1, 3))
-    middles = (np.arange(n) * step + (step - 1) / 2 for n, step in zip(means.shape, (high, wide), strict=True))
-    return means, *middles, (high, wide)  # type: ignore[return-value]
+def thinned(values: Float[np.ndarray, "row column"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+    """(values, row numbers, column numbers, step each way): every so many rows and columns, at most CELLS x CELLS.
+
+    Picked, not averaged: the mean of a sine and its cosine, or of a wave over its turns, is no value of the encoding.
+    The step over columns is odd, so that sines and cosines take turns.
+    """
+    high, wide = (-(-n // CELLS) for n in values.shape)
+    wide += wide > 1 and wide % 2 == 0
+    picked = values[::high, ::wide]
+    rows, columns = np.arange(values.shape[0])[::high], np.arange(values.shape[1])[::wide]
+    return picked, rows.astype(float), columns.astype(float), (high, wide)
 
 
-def pooled_note(step: tuple[int, int], t: Translator) -> str:
-    return "" if step == (1, 1) else t("positions.pooled", rows=step[0], columns=step[1])
+def thinned_note(step: tuple[int, int], t: Translator) -> str:
+    return "" if step == (1, 1) else t("positions.thinned", rows=step[0], columns=step[1])
 
 
 def base_control(t: Translator) -> gr.Radio:

@@ -11,7 +11,7 @@ from tfviz.figures.positions import Mark, position_curves, signed_heatmap
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
-from tfviz.ui.tabs.positions.common import base_control, own_kind, pooled, pooled_note, scheme_control
+from tfviz.ui.tabs.positions.common import base_control, own_kind, scheme_control, thinned, thinned_note
 
 if TYPE_CHECKING:
     from tfviz.sources.positions import Table
@@ -79,7 +79,7 @@ def picture(rows: np.ndarray, chosen: Chosen, t: Translator, notes: Sequence[str
     n, d = rows.shape
     dimension = min(chosen.dimension, d - 1)
     said = [*notes] if dimension == chosen.dimension else [*notes, t("positions.clipped", dimension=dimension, d=d)]
-    cells, positions, dimensions, step = pooled(rows)
+    cells, positions, dimensions, step = thinned(rows)
     heat = signed_heatmap(
         cells,
         row_numbers=positions,
@@ -87,7 +87,7 @@ def picture(rows: np.ndarray, chosen: Chosen, t: Translator, notes: Sequence[str
         marks=[Mark(dimension)],
         words=(t("positions.position"), t("positions.dimension")),
     )
-    note = f"{t(f'positions.encoding.{chosen.scheme}')} {pooled_note(step, t)}"
+    note = f"{t(f'positions.encoding.{chosen.scheme}')} {thinned_note(step, t)}"
     panels = [Panel(heat, title=t(f"positions.scheme.{chosen.scheme}"), note=note.strip())]
     panels.append(_curves(rows, dimension, chosen.scheme, t))
     panels.append(_sizes(rows, t) if chosen.scheme == "learned" else _waves(d, n, dimension // 2, chosen.base, t))
@@ -142,9 +142,7 @@ def code() -> Sequence[Callable[..., Any]]:
 SECTION = Section(
     "positions.encoding",
     draw,
-    formulas=(
-        r"PE_{(pos,\,2i)} = \sin\frac{pos}{10000^{2i/d}},\qquad PE_{(pos,\,2i+1)} = \cos\frac{pos}{10000^{2i/d}}",
-    ),
+    formulas=(r"PE_{(pos,\,2i)} = \sin\frac{pos}{b^{2i/d}},\qquad PE_{(pos,\,2i+1)} = \cos\frac{pos}{b^{2i/d}}",),
     controls=controls,
     tries=(
         Try("base", {"base": 100}),

@@ -9,7 +9,7 @@ import numpy as np
 from tfviz.figures.positions import Mark, position_curves, signed_heatmap
 from tfviz.ui.components.picture import Badge, Panel
 from tfviz.ui.i18n import Translator, significant
-from tfviz.ui.tabs.positions.common import pooled, pooled_note, tolerance
+from tfviz.ui.tabs.positions.common import thinned, thinned_note, tolerance
 
 if TYPE_CHECKING:
     from tfviz.introspection.position_checks import Turn
@@ -70,11 +70,11 @@ def added(looked: Looked, found: "Table", t: Translator) -> Part:
 def _text_panel(values: np.ndarray, looked: Looked, t: Translator, words: str = "dimension") -> Panel:
     """One row for each token of the text."""
     tokens = looked.tokens[: len(values)]
-    cells, _, columns, (high, wide) = pooled(values)
+    cells, _, columns, (high, wide) = thinned(values)
     shown = tokens if high == 1 else None
     names = (t("positions.token"), t(f"positions.{words}"))
     figure = signed_heatmap(cells, rows=shown, column_numbers=columns, limit=_most(cells), words=names)
-    note = f"{t(f'positions.this.text.{words}')} {pooled_note((high, wide), t)}"
+    note = f"{t(f'positions.this.text.{words}')} {thinned_note((high, wide), t)}"
     return Panel(figure, title=t("positions.this.text"), note=note.strip())
 
 
@@ -85,7 +85,7 @@ def _most(cells: np.ndarray) -> float | None:
 
 def _table_panel(found: "Table", t: Translator) -> Panel:
     rows = found.rows
-    cells, positions, dimensions, step = pooled(rows)
+    cells, positions, dimensions, step = thinned(rows)
     figure = signed_heatmap(
         cells,
         row_numbers=positions,
@@ -93,7 +93,9 @@ def _table_panel(found: "Table", t: Translator) -> Panel:
         limit=_most(cells),
         words=(t("positions.position"), t("positions.dimension")),
     )
-    note = f"{t('positions.this.table.note' if found.name else 'positions.encoding.sinusoidal')} {pooled_note(step, t)}"
+    note = (
+        f"{t('positions.this.table.note' if found.name else 'positions.encoding.sinusoidal')} {thinned_note(step, t)}"
+    )
     return Panel(figure, title=t("positions.this.table", n=f"{len(rows):,}"), note=note.strip(), wide=True)
 
 
@@ -214,12 +216,12 @@ def _slopes(slopes: np.ndarray | None, bias: np.ndarray, t: Translator) -> tuple
 
 
 def _bias_panel(bias: np.ndarray, head: int, looked: Looked, t: Translator) -> Panel:
-    cells, rows, columns, step = pooled(bias)
+    cells, rows, columns, step = thinned(bias)
     names: dict[str, Any] = {"rows": looked.tokens, "columns": looked.tokens}
     words = (t("positions.query"), t("positions.key"))
     numbers = {"row_numbers": rows, "column_numbers": columns}
     figure = signed_heatmap(cells, words=words, **(names if step == (1, 1) else numbers))
-    return Panel(figure, title=t("positions.this.bias", head=head), note=pooled_note(step, t))
+    return Panel(figure, title=t("positions.this.bias", head=head), note=thinned_note(step, t))
 
 
 def _bucket_panel(buckets: "Buckets", t: Translator) -> Panel:

@@ -150,7 +150,6 @@ SECTION = Section(
     key="step.cost",
     draw=draw,
     formulas=FORMULAS,
-    needs_trace=False,
     button="step.cost.button",
     code=code,
 )

@@ -112,7 +112,10 @@ def _at_sure(curve: np.ndarray) -> float:
 def _numbers(one: Asked) -> list[str]:
     best = int(one.loss.argmin())
     numbers = [one.target[RIGHT], one.target[RIGHT + 1], one.target[PADDING]]
-    return [significant(float(n)) for n in (*numbers, CONFIDENCES[best], one.loss[best], _at_sure(one.slope))]
+    said = [significant(float(n)) for n in (*numbers, CONFIDENCES[best], one.loss[best], _at_sure(one.slope))]
+    if best == len(CONFIDENCES) - 1:  # it goes on beyond what is drawn: the best is certainty
+        said[-3:-1] = [f">{said[-3]}", f"<{said[-2]}"]
+    return said
 
 
 def _sums(asked: Mapping[str, Asked], t: Translator) -> Badge:
