@@ -80,15 +80,19 @@
     if (!button) return;
     const query = new URLSearchParams(location.search), inner = button.closest('.tv-pills');
     query.set(inner ? 'section' : 'tab', button.dataset.tabId);
-    if (event.isTrusted) button.scrollIntoView({ block: 'nearest', inline: 'center' });
+    if (!inner) centre(button);
     if (!inner) query.delete('section');
     history.replaceState(history.state, '', `${location.pathname}?${query}`);
   });
+  function centre(button) {               // in its own row, which scrolls on a phone; the page must not move
+    const row = button.closest('.tab-container'), at = button.getBoundingClientRect(), around = row.getBoundingClientRect();
+    row.scrollLeft += at.left + at.width / 2 - around.left - around.width / 2;
+  }
   function openWhatTheAddressNames() {
     const query = new URLSearchParams(location.search), names = ['tab', 'section'].map(name => query.get(name)).filter(Boolean);
     const waiting = setInterval(() => {
       const button = names.length ? tabButton(names[0]) : null;
-      if (button?.ariaSelected === 'true') { names.shift(); button.scrollIntoView({ block: 'nearest', inline: 'center' }); } else button?.click();
+      if (button?.ariaSelected === 'true') { names.shift(); centre(button); } else button?.click();
       if (!names.length) clearInterval(waiting);
     }, 50);
     setTimeout(() => clearInterval(waiting), 30000);

@@ -126,3 +126,11 @@ def test_figures_are_saved_whole(visit: Visit, tmp_path: Path) -> None:
     offline.goto(saved["HTML"].as_uri())
     expect(offline.locator(".heatmaplayer image").first).to_be_attached(timeout=PATIENCE)
     offline.context.close()
+
+
+def test_a_phone_page_does_not_move_sideways(visit: Visit) -> None:
+    visitor = visit("/?model=minilm-l6", **PHONE)
+    for tab, key in (("positions", "positions.extrapolate"), ("training", "training.accumulation")):
+        visitor.section(tab, key)
+        left = visitor.page.locator(f"#{key.replace('.', '-')}").bounding_box()
+        assert left is not None and left["x"] == pytest.approx(14, abs=1)
