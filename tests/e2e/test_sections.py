@@ -103,7 +103,7 @@ def test_fast_clicking_ends_at_the_last_choice(visit: Visit) -> None:
     for i in (1, 5, 2, 7, 3, 9, 4, 10):
         chips(picture, "query").nth(i).click()
     expect(picture).to_have_attribute("data-drawn", re.compile(r"\"self\",13,8,10"))
-    visitor.page.wait_for_timeout(1000)
+    visitor.page.wait_for_timeout(1000)  # longer than any redraw: no answer to an older click may come after the last
     expect(picture).to_have_attribute("data-drawn", re.compile(r"\"self\",13,8,10"))
 
 

@@ -91,22 +91,17 @@ class _Rows(Watcher):
             BatchAttention(
                 query=_array(record.query),
                 key=_array(record.key),
-                mask=self._once(record.mask),
-                bias=self._once(rule.bias),
+                mask=self._shared(record.mask),
+                bias=self._shared(rule.bias),
                 scale=rule.scale,
                 causal=rule.causal,
                 softcap=rule.softcap,
             )
         )
 
-    def _once(self, tensor: Tensor | None) -> Array | None:
-        """Layers that share a mask share its copy."""
-        if tensor is None:
-            return None
-        if id(tensor) not in self.masks:
-            self.alive.append(tensor)
-            self.masks[id(tensor)] = _array(tensor)
-        return self.masks[id(tensor)]
+    @staticmethod
+    def _array(tensor: Tensor) -> Array:
+        return _array(tensor)
 
 
 def run_batch(

@@ -50,9 +50,9 @@ class Watcher:
     def _keep(self, record: AttentionRecord) -> LayerAttention:
         rule = record.rule
         return LayerAttention(
-            query=_array(record.query),
-            key=_array(record.key),
-            value=_array(record.value),
+            query=self._array(record.query),
+            key=self._array(record.key),
+            value=self._array(record.value),
             mask=self._shared(record.mask),
             bias=self._shared(rule.bias),
             scale=rule.scale,
@@ -66,14 +66,14 @@ class Watcher:
             return None
         if id(tensor) not in self.masks:
             self.alive.append(tensor)
-            self.masks[id(tensor)] = _array(tensor)
+            self.masks[id(tensor)] = self._array(tensor)
         return self.masks[id(tensor)]
 
-
-def _array(tensor: Tensor) -> np.ndarray:
-    """The first batch row as a CPU array, FP32 or bool; shares memory where it can."""
-    row = tensor[0]
-    return (row if row.dtype == torch.bool else row.float()).cpu().numpy()
+    @staticmethod
+    def _array(tensor: Tensor) -> np.ndarray:
+        """The first batch row as a CPU array, FP32 or bool; shares memory where it can."""
+        row = tensor[0]
+        return (row if row.dtype == torch.bool else row.float()).cpu().numpy()
 
 
 def capture(
