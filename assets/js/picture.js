@@ -3,14 +3,15 @@
  * This file is the body of js_on_load(element, props, trigger, watch); no build step.
  *   props.value       as JSON text: {key, panels, badges, notes, part, code, error, gone, done}: pieces of the answer to the wish of that key.
  *   props.selects     parts of the shared selection that the picture depends on and offers;  props.needs_trace;  props.button;  props.own: its id;  props.labels.
- *   trigger('wanted', {key, trace, place, measure, code})   it is visible, and what it shows is not what the page says.
+ *   trigger('wanted', {key, trace, place, measure, ask, code})   it is visible, and what it shows is not what the page says.
+ *   ask: what a drawing of its own asked for (api.ask), as long as the page looks at the same sentence.
  * On window: hears tfviz:selected (attention_view.js) and tfviz:changed {id} (a control of this section); sends tfviz:select.
  * window.tfviz.scene is what the page looks at: {trace, kinds, token_lists, sel}.
  * The root carries data-drawn="<key>" once the picture of that wish is complete. */
 
 const root = element.querySelector('.tv-picture');
 const PATIENCE_MS = 1500, SLOW_MS = 250;
-let visible = false, changes = 0, measure = false, asked = '', waiting = 0, slow = 0, drawn = null, hasCode = false, barFor = '';
+let visible = false, changes = 0, measure = false, asked = '', waiting = 0, slow = 0, drawn = null, hasCode = false, barFor = '', ask = null;
 
 function el(tag, className, parent, attributes = {}) {
   const node = document.createElement(tag);
@@ -34,20 +35,23 @@ if (props.button) el('button', 'tv-measure', ui.bar, { type: 'button', text: pro
 
 /* ---- what is wanted ---- */
 
+const traced = at => (props.origin && at?.origin) || at?.trace || ''; // of a sentence that was gone on with, its beginning
+
 function wish() {                       // everything the picture depends on, as one text
   const at = scene();
-  return JSON.stringify([props.needs_trace ? at.trace : '', props.selects.length ? [at?.sel.kind, ...props.selects.map(name => at?.sel[name])] : '', changes]);
+  return JSON.stringify([props.needs_trace ? traced(at) : '', props.selects.length ? [at?.sel.kind, ...props.selects.map(name => at?.sel[name])] : '', changes]);
 }
 
 function check() {
   if (!visible || !element.isConnected || (props.needs_trace && !scene())) return;
   drawBar();
+  if (ask && ask.trace !== traced(scene())) ask = null;
   const key = wish();
   if (key === asked || (waiting && performance.now() - waiting < PATIENCE_MS)) return;
   asked = key; waiting = performance.now();
   clearTimeout(slow); slow = setTimeout(() => root.setAttribute('data-busy', ''), SLOW_MS);
   setTimeout(check, PATIENCE_MS);       // in case nothing comes back
-  trigger('wanted', { key, trace: scene()?.trace ?? '', place: scene()?.sel ?? null, measure, code: !hasCode });
+  trigger('wanted', { key, trace: traced(scene()), place: scene()?.sel ?? null, measure, ask: ask?.value ?? null, code: !hasCode });
   measure = false;
 }
 
@@ -118,7 +122,8 @@ function drawPanel(panel, box, plotly) {
   if (place.firstChild.innerHTML !== panel.html) place.firstChild.innerHTML = panel.html; // made and escaped by Python
 }
 
-const api = () => ({ select, place: scene()?.sel ?? {}, dark: document.body.classList.contains('dark') });
+const api = () => ({ select, ask: wanted, place: scene()?.sel ?? {}, dark: document.body.classList.contains('dark') });
+function wanted(value) { ask = { trace: traced(scene()), value }; changes++; check(); }
 
 function chart(box, panel, plotly) {
   if (box.tvFigure === panel.figure && box.isConnected) return; // the same as before: nothing to draw

@@ -6,7 +6,7 @@ The page and `tfviz.trace` both go through it. Whatever it returns is CPU data.
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -32,6 +32,10 @@ LONG = 256  # tokens from which a run leaves enough freed memory behind to be wo
 
 class Overtaken(Exception):
     """Nobody waits for this run any more."""
+
+
+class Gone(Exception):
+    """The trace is no longer kept."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Workbench:
         self._measured = on_device(self._measure_now)
         self._examined = on_device(self._examine_now)
         self._computed = on_device(_compute_now)
+        self._streamed = on_device(self._stream_now)
 
     def trace(
         self,
@@ -172,11 +177,49 @@ class Workbench:
                     kept.found[key] = self._examined(kept.trace.model, kept.trace.precision, kept.prompt, job)
         with self._lock:
             found: R = kept.found[key]
-            kept.found.move_to_end(key)
-            while len(kept.found) > KEPT_FINDINGS:
-                kept.found.popitem(last=False)
-            self._make_room()
+            self._trim(kept, key)
         return found
+
+    def stream(
+        self,
+        trace_id: str,
+        job: Callable[[LoadedModel, Prompt], Iterator[R]],
+        *,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[R]:
+        """The steps that `job(model, prompt)` of a trace yields. Between two of them the device is free for others.
+
+        Ends early when `stop()` is true. `job` can be pickled, as in `examine`, and holds no context over a `yield`:
+        each step may run in another thread. `Gone` if the trace is no longer kept.
+        """
+        kept = self._kept_trace(trace_id)
+        self.resident.get(kept.trace.model, kept.trace.precision)
+        steps: Iterator[Any] = self._streamed(kept.trace.model, kept.trace.precision, kept.prompt, job)
+        end: Any = object()
+        while not stop():
+            with self.gate.turn():
+                step = end if stop() else next(steps, end)
+            if step is end:
+                return
+            yield step
+
+    def recall(self, trace_id: str, key: Hashable) -> Any:
+        """What `remember` or `examine` keeps of a trace under `key`; None if there is nothing."""
+        return self._kept_trace(trace_id).found.get(key)
+
+    def remember(self, trace_id: str, key: Hashable, value: Any) -> None:
+        """Keeps `value` with the trace, as `examine` keeps what it finds; it counts by its `nbytes`."""
+        kept = self._kept_trace(trace_id)
+        with self._lock:
+            kept.found[key] = value
+            self._trim(kept, key)
+
+    def keep(self, trace: Trace, prompt: Prompt) -> str:
+        """Keeps a trace that was made elsewhere, and gives its id."""
+        return self._keep(_Kept(trace, prompt))
+
+    def prompt_of(self, trace_id: str) -> Prompt:
+        return self._kept_trace(trace_id).prompt
 
     def compute(self, job: Callable[..., R], *args: Any) -> R:
         """`job(*args)` while nobody else uses the device, for measurements that need quiet; `job` as in `examine`."""
@@ -188,6 +231,24 @@ class Workbench:
         self, model: str, precision: str, prompt: Prompt, job: Callable[[LoadedModel, Prompt], Any]
     ) -> Any:
         return job(self.resident.get(model, precision), prompt)
+
+    def _stream_now(
+        self, model: str, precision: str, prompt: Prompt, job: Callable[[LoadedModel, Prompt], Iterator[Any]]
+    ) -> Iterator[Any]:
+        yield from job(self.resident.get(model, precision), prompt)
+
+    def _kept_trace(self, trace_id: str) -> _Kept:
+        with self._lock:
+            if trace_id not in self._kept:
+                raise Gone
+            self._kept.move_to_end(trace_id)
+            return self._kept[trace_id]
+
+    def _trim(self, kept: _Kept, newest: Hashable) -> None:
+        kept.found.move_to_end(newest)
+        while len(kept.found) > KEPT_FINDINGS:
+            kept.found.popitem(last=False)
+        self._make_room()
 
     def _trace_now(
         self, request: Request, layers: Collection[int] | None, overview: bool, limit: int | None, memory: bool

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tfviz.errors import BadText
 from tfviz.model.attention_call import AttentionCall, attention_call
+from tfviz.sources.decoding import Decoding
 from tfviz.sources.tokens import Encoded, Token, describe, encode
 
 MAX_TARGET = 64  # tokens that an encoder-decoder writes itself when no target sentence was typed
@@ -106,6 +107,17 @@ class LoadedModel(ABC):
     def beams(self, prompt: Prompt, n_beams: int, kernel: str = "flash") -> list[Hypothesis]:
         """Whole answers that beam search finds for this source, best first; empty where a model does not offer it."""
         return []
+
+    def decoding(
+        self, inputs: dict[str, Tensor], *, use_cache: bool = True, record: bool = False, fast: bool = True
+    ) -> Decoding:
+        """A generation that starts from `inputs`: those of a prompt, or of several padded on the left (sources.batch).
+
+        An encoder-decoder reads `input_ids` with its encoder and starts at `decoder_input_ids`, or its start token
+        where there are none. `record` keeps what each step's attentions read (batch row 0; with a cache only); `fast`
+        takes a written-out step where the model has one. `BadText` for a model that has no decoder or no head.
+        """
+        raise BadText("error.no_generation", model=self.label)
 
     def encoder_modules(self) -> set[nn.Module]:
         """All modules of the encoder of an encoder-decoder; empty for the others."""

@@ -46,16 +46,23 @@ class Scene:
         """`job(model, prompt)` of the traced sentence, run once for each trace (see Workbench.examine)."""
         found = self.bench.examine(self.trace_id, job, _name(job) if key is None else key, stop=self.stop)
         if found is None:
-            raise Forgotten
+            raise gone()
         return found
+
+    def stream(self, job: Callable[..., Iterator[Any]]) -> Iterator[Any]:
+        """The steps of `job(model, prompt)`, each when the device is free; ends when a newer wish is there."""
+        return self.bench.stream(self.trace_id, job, stop=self.stop)
 
     def compute(self, job: Callable[..., Any], *args: Any) -> Any:
         """`job(*args)` when the device is free (see Workbench.compute)."""
         return self.bench.compute(job, *args)
 
 
-class Forgotten(Exception):
-    """The server no longer keeps the trace that a page shows."""
+def gone() -> type[Exception]:
+    """What is raised when the server no longer keeps the trace that a page shows; torch comes with its module."""
+    from tfviz.introspection.workbench import Gone
+
+    return Gone
 
 
 def _name(job: Callable[..., Any]) -> Any:
@@ -87,11 +94,13 @@ class Section:
     """Its sentences stand under `key`: .name (the pill), .title, .intro, perhaps .article, and .try.<key of a Try>."""
 
     key: str
-    draw: Callable[..., Picture | Iterator[Picture]]  # (scene, **controls)
+    draw: Callable[..., Picture | Iterator[Picture] | None]  # (scene, **controls); None: what is drawn already is right
     formulas: Sequence[str] = ()
     controls: Callable[[Translator], dict[str, Any]] = no_controls
     selects: Sequence[str] = ()  # parts of the shared selection that its picture depends on and offers
     needs_trace: bool = True
+    origin: bool = False  # of a sentence that a model went on with, its beginning is looked at, whatever is on show
+    asks: bool = False  # a drawing of its own asks for things (api.ask): `draw` gets them as `ask`, unchecked
     button: str = ""  # the sentence on a button without which `draw` measures nothing: then it gets `measure`
     tries: Sequence[Try] = ()
     code: Callable[[], Sequence[Callable[..., Any]]] = no_code
@@ -114,6 +123,7 @@ def _build(ctx: AppContext, section: Section) -> None:
         texts.append(t(f"{key}.article"))
     gr.Markdown("\n\n".join(texts), latex_delimiters=LATEX, elem_classes=["tv-text"])
     props: dict[str, Any] = {"selects": list(section.selects), "needs_trace": section.needs_trace, "own": _id(key)}
+    props["origin"] = section.origin
     props["button"] = t(section.button) if section.button else ""
     if section.controls is no_controls:
         view, controls = picture_view(t.language, _id(key), **props), {}
@@ -180,20 +190,22 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
         reply: dict[str, Any] = {"key": wish.get("key"), "done": False}
         if wish.get("code") and section.code is not no_code:
             reply["code"] = show_code(ctx.t, *section.code())
-        named = dict(zip(names, values, strict=True)) | (
-            {"measure": wish.get("measure") is True} if section.button else {}
-        )
+        named = dict(zip(names, values, strict=True))
+        if section.button:
+            named["measure"] = wish.get("measure") is True
+        if section.asks:
+            named["ask"] = wish["ask"] if isinstance(wish.get("ask"), dict) else {}
         try:
             scene = _scene(ctx, section, wish, lambda: newest.get(session) is not ticket)
             drawn = section.draw(scene, **named)
-            if isinstance(drawn, Picture):
-                yield pack({**reply, **payload(drawn), "done": True})
+            if drawn is None or isinstance(drawn, Picture):
+                yield pack({**reply, **({} if drawn is None else payload(drawn)), "done": True})
                 return
             for picture in drawn:
                 reply |= payload(picture)
                 yield pack(reply)
             yield pack({**reply, "done": True})  # all of it: the browser may have skipped a value that another followed
-        except Forgotten:
+        except gone():
             yield pack({**reply, "gone": True, "done": True})
         except Exception as error:  # in a sentence; the last picture stays
             if newest.get(session) is not ticket:
@@ -207,7 +219,7 @@ def _scene(ctx: AppContext, section: Section, wish: Mapping[str, Any], stop: Cal
     bench, trace_id = ctx.workbench, str(wish.get("trace") or "")
     trace = bench.find(trace_id)
     if trace is None and section.needs_trace:
-        raise Forgotten
+        raise gone()
     asked = wish.get("place")
     where = {} if trace is None else place(asked if isinstance(asked, dict) else {}, trace)
     return Scene(ctx.t, bench, trace_id, trace, where, stop)

@@ -1,6 +1,15 @@
 """The tabs, in the order they stand on the page."""
 
 from tfviz.ui.tab import Tab
-from tfviz.ui.tabs import attention, layers, masks, positions, step, training
+from tfviz.ui.tabs import attention, cache, generate, layers, masks, positions, step, training
 
-TABS: tuple[Tab, ...] = (attention.TAB, step.TAB, positions.TAB, masks.TAB, layers.TAB, training.TAB)
+TABS: tuple[Tab, ...] = (
+    attention.TAB,
+    step.TAB,
+    positions.TAB,
+    masks.TAB,
+    layers.TAB,
+    training.TAB,
+    generate.TAB,
+    cache.TAB,
+)

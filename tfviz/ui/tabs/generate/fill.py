@@ -1,0 +1,11 @@
+"""Placeholder: replaced in this change."""
+
+from tfviz.ui.components.picture import Picture
+from tfviz.ui.components.section import Scene, Section
+
+
+def draw(scene: Scene) -> Picture:
+    return Picture([])
+
+
+SECTION = Section(key="generate.fill", draw=draw)
