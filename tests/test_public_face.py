@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("own_workbench")
 def test_importing_loads_no_torch_and_the_names_are_there() -> None:
     code = "import sys, tfviz; print('torch' in sys.modules, tfviz.__all__); assert all(map(callable, map(tfviz.__getattr__, tfviz.__all__)))"  # noqa: E501
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.split(" ", 1) == ["False", "['measure', 'models', 'trace']\n"]
+    assert printed.split(" ", 1) == ["False", "['generate', 'measure', 'models', 'trace']\n"]
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
@@ -87,6 +87,76 @@ def test_what_is_wrong_is_a_value_error_of_one_sentence(wrong: dict[str, str], c
     with pytest.raises(ValueError) as refused:
         tfviz.trace(TEXT, **{"model": str(checkpoint("llama"))} | wrong)
     assert next(iter(wrong.values())) in str(refused.value) and "\n" not in str(refused.value)
+
+
+# ---- generate
+
+
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_generate_yields_each_token_with_its_numbers(name: str, checkpoint: Checkpoint) -> None:
+    model = str(checkpoint(name))
+    settings: dict[str, Any] = {"temperature": 1.4, "top_k": 50, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
+    steps = list(tfviz.generate("the cat sat", model=model, max_new_tokens=6, seed=4, **settings))
+    assert [step.index for step in steps] == list(range(len(steps))) and 1 <= len(steps) <= 6
+    assert steps[-1].stopped in {"end", "max_new_tokens"} and all(step.stopped is None for step in steps[:-1])
+    for step in steps:
+        assert isinstance(step.token.label, str) and step.token.id == step.id
+        assert 0 < step.prob <= 1 and 0 < step.drawn_prob <= 1 and step.entropy > 0 and step.surprise >= 0
+        stages = list(step.top[0].probs)
+        assert stages == list(step.kept) == ["model", "repetition", "temperature", "top_k", "top_p", "min_p"]
+        assert step.seconds > 0 and step.cache_bytes > 0 and step.seen is None
+    again = tfviz.generate("the cat sat", model=model, max_new_tokens=6, seed=4, use_cache=False, **settings)
+    assert [step.id for step in again] == [step.id for step in steps]
+    assert all(step.cache_bytes == 0 for step in tfviz.generate("cat", model=model, max_new_tokens=2, use_cache=False))
+
+
+def test_generate_is_greedy_unless_it_is_told_otherwise(checkpoint: Checkpoint) -> None:
+    for step in tfviz.generate("the cat sat", model=str(checkpoint("llama")), kernel="naive", max_new_tokens=4):
+        assert step.id == step.top[0].id and step.drawn_prob == 1
+
+
+def test_a_precision_can_be_chosen_for_generate(checkpoint: Checkpoint) -> None:
+    (full,), (half,) = (
+        list(tfviz.generate("the cat", model=str(checkpoint("llama")), precision=precision, max_new_tokens=1))
+        for precision in ("fp32", "bf16")
+    )
+    assert half.cache_bytes * 2 == full.cache_bytes
+
+
+def test_the_device_is_free_between_two_tokens(checkpoint: Checkpoint) -> None:
+    model = str(checkpoint("llama"))
+    steps = tfviz.generate("the cat sat", model=model, max_new_tokens=5)
+    first = next(steps)
+    assert tfviz.trace("the door", model=model).tokens and first.index == 0
+    assert [step.index for step in steps] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"prompt": ("a", "b")}, "prompt"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_p": 0}, "top_p"),
+        ({"min_p": 2}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"seed": None}, "seed"),
+        ({"kernel": "quick"}, "quick"),
+        ({"precision": "int3"}, "int3"),
+        ({"prompt": ""}, "token"),
+        ({"chat": True}, "template"),
+    ],
+)
+def test_what_generate_cannot_do_is_a_sentence(wrong: dict[str, Any], name: str, checkpoint: Checkpoint) -> None:
+    with pytest.raises(ValueError, match=name) as refused:
+        next(tfviz.generate(**{"prompt": "the cat", "model": str(checkpoint("llama"))} | wrong))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_encoder_generates_nothing_and_says_so_at_once(checkpoint: Checkpoint) -> None:
+    with pytest.raises(ValueError, match="writes no text"):
+        tfviz.generate("the cat", model=str(checkpoint("bert")))
 
 
 def test_models_lists_the_catalog() -> None:

@@ -1,11 +1,11 @@
-"""tfviz: see inside a Transformer. `trace`, `models` and `measure` are loaded when first used: importing is instant."""
+"""tfviz: see inside a Transformer. `trace`, `generate`, `models`, `measure` load on first use: importing is instant."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfviz.introspection.api import measure, models, trace
+    from tfviz.introspection.api import generate, measure, models, trace
 
-__all__ = ["measure", "models", "trace"]
+__all__ = ["generate", "measure", "models", "trace"]
 __version__ = "0.1.0"
 
 

@@ -48,3 +48,7 @@ class BadText(TfvizError):
 
 class UnsupportedHere(TfvizError):
     """A setting that this device or this model cannot run."""
+
+
+class WrongModel(BadText):
+    """Something that a model of this kind does not have: no text would help, another model would."""

@@ -5,6 +5,8 @@
  *                  Drawn by watch('value', ...).
  *   props.labels   "view.xxx" -> sentence, in the page's language.
  *   server.head / row / overview   one object in, one object out: matrices come one head at a time, as base64.
+ *   server.grown   {trace, run, place} -> {value}: the same sentence with the tokens that a run of the Generate tab wrote
+ *                  (window.tfviz.written, tfviz:written). It stands here instead of props.value, with `origin` and `written`.
  *   trigger('select', {kind, layer, head, query, key})   150 ms after the reader's last choice;  trigger('gone')   trace no longer kept.
  * On window: hears tfviz:select {trace, kind, query, replay} from the answer and shows that row at its largest weight, and
  * tfviz:select {trace, kind, layer, head, query, key} (any of the last four) from the other tabs; window.tfviz.scene is what they look at;
@@ -26,6 +28,7 @@ let hoverCell = null, hoverHead = null; // what the pointer is on
 let grid = null, plot = null;           // geometry of the two canvases
 let palette = null;                     // code -> RGBA
 let image = new ImageData(1, 1);         // pixels on their way to a canvas, kept between paints
+let alone = '', joining = '';          // runs of the Generate tab: whose tokens the reader does not want here; that is asked for
 let width = 0, generation = 0, tokensDrawn = '', touched = false; // touched: the reader has chosen, so Python's choice no longer counts
 const heads = new Map(), pending = new Map(), remembered = new Map(), sheets = new Map(), strips = new Map();
 
@@ -99,6 +102,7 @@ function readColours() {
   const sample = Array.from({ length: 9 }, (_, i) => { const p = palette[1 + Math.round(254 * i / 8)]; return `rgb(${p & 255},${p >> 8 & 255},${p >> 16 & 255})`; });
   ui.scale.style.background = `linear-gradient(90deg,${sample})`;
   ui.mapCanvas.style.background = ui.blockedSwatch.style.background = hatching();
+  (window.tfviz ??= {}).ink = { palette, hatching: hatching() }; // other drawings of weights take the same colours
 }
 
 function hatching() {                   // the sign for a blocked cell, on every screen, as a CSS background
@@ -132,6 +136,10 @@ function build() {
   const empty = el('div', 'tv-empty', root);
   el('div', 'block', empty);
   el('p', '', el('div', 'block', empty), { text: t('empty') });
+  ui.grown = el('div', 'tv-grown', root, { role: 'status' });
+  ui.grownSaid = el('span', '', ui.grown);
+  ui.grownButton = el('button', '', ui.grown, { type: 'button' });
+  ui.grown.hidden = true;
   ui.strips = el('div', 'tv-below', root);
   ui.kinds = el('div', 'tv-kinds tv-below', root, { role: 'radiogroup', 'aria-label': t('kinds') });
   const views = el('div', 'tv-views', root);
@@ -210,7 +218,7 @@ function drawStrips() {
 
 function chip(token, next, i, bar) {
   const later = token.piece && token.piece[0] > 1 && i > 0, piece = token.piece ? later ? 'piece later' : 'piece' : '';
-  const names = [token.joined || later ? 'joined' : '', next && (next.joined || next.piece?.[0] > 1) ? 'joins' : '', piece, token.special ? 'special' : '', token.typed ? 'typed' : ''];
+  const names = [token.joined || later ? 'joined' : '', next && (next.joined || next.piece?.[0] > 1) ? 'joins' : '', piece, token.special ? 'special' : '', token.typed ? 'typed' : '', token.written ? 'written' : ''];
   const button = el('button', names.filter(Boolean).join(' '), bar, { type: 'button', title: token.title, tabindex: -1, 'aria-pressed': 'false' });
   button.dataset.i = i;
   if (later) button.setAttribute('aria-label', `${token.text} ${token.piece[0]}/${token.piece[1]}`);
@@ -402,7 +410,7 @@ function axis(box, tokens, cell, side) {
   const step = cell >= LABEL_PX ? 1 : Math.ceil(15 / cell), made = document.createDocumentFragment();
   box.classList.toggle('thin', step > 1); box.dataset.step = step;
   for (let i = 0; i < tokens.length; i += step) {
-    const label = tokenLabel(tokens[i], '');
+    const label = tokenLabel(tokens[i], tokens[i].written ? 'written' : '');
     label.style[side] = `${(i + 0.5) * cell}px`;
     made.append(label);
   }
@@ -506,7 +514,7 @@ function wantRow(of, query) {           // the exact row, once the reader rests 
     rowBusy = true;
     const reply = await server.row({ ...of.where, query }).catch(() => null);
     rowBusy = false;
-    if (reply?.gone) return trigger('gone');
+    if (reply?.gone) return gone();
     if (!reply?.weights) return;
     of.rows.set(query, floats(reply.weights));
     if (shown === of && (hoverCell || sel).query === query) readout();
@@ -564,7 +572,7 @@ function paintHead(head) {
 }
 
 function fail(reply) {
-  if (reply.gone) return trigger('gone');
+  if (reply.gone) return gone();
   setText(ui.error, reply.error || t('error'));
   ui.error.hidden = false;
 }
@@ -624,7 +632,7 @@ function valid(select, among = value) { // clamp whatever comes into what this v
 }
 
 function tell(replay) {                 // the page's other parts look at what this view shows
-  (window.tfviz ??= {}).scene = { trace: value.trace, kinds: value.kinds, token_lists: value.token_lists, sel: { ...sel } };
+  (window.tfviz ??= {}).scene = { trace: value.trace, origin: value.origin, kinds: value.kinds, token_lists: value.token_lists, sel: { ...sel } };
   window.dispatchEvent(new CustomEvent('tfviz:selected', { detail: { trace: value.trace, ...sel, replay } }));
 }
 
@@ -675,8 +683,8 @@ function layout() {
   frameHead(); paintMap(); frameCell(); frameHoverCell(); seeHead(sel.layer, sel.head);
 }
 
-async function show() {                 // a new value: wait a moment for its first map, so that picture and labels change together
-  const mine = ++generation, next = props.value;
+async function show(next = props.value) { // a new value: wait a moment for its first map, so that picture and labels change together
+  const mine = ++generation;
   for (const timer of [idleTimer, notifyTimer, rowTimer]) clearTimeout(timer);
   delete root.dataset.slow;
   if (!next?.kinds?.length) return showNothing();
@@ -692,7 +700,38 @@ async function show() {                 // a new value: wait a moment for its fi
   if (tokens !== tokensDrawn) { drawStrips(); tokensDrawn = tokens; }
   drawKinds(); useKind(); layout();
   root.dataset.trace = value.trace;
-  showHead(); tell(false);
+  showHead(); tell(false); sayGrown();
+}
+
+/* ---- a sentence that was gone on with (assets/js/views/decode.js) ---- */
+
+const written = () => { const run = window.tfviz?.written; return run && run.trace === props.value?.trace ? run : null; };
+
+async function join() {                 // the tokens that were generated come in when somebody looks
+  const run = written();
+  sayGrown();
+  if (!run || !root.clientWidth || [alone, joining, value?.run].includes(run.run)) return;
+  joining = run.run;
+  const reply = await server.grown({ ...run, place: sel }).catch(() => null);
+  joining = '';
+  if (reply?.value && written() === run && alone !== run.run) show({ ...reply.value, run: run.run });
+}
+
+function sayGrown() {
+  const run = written();
+  ui.grown.hidden = !run || !value || (!value.origin && alone !== run.run);
+  if (ui.grown.hidden) return;
+  setText(ui.grownSaid, value.origin ? t('grown', { n: value.written }) : t('grown_alone'));
+  setText(ui.grownButton, t(value.origin ? 'grown_hide' : 'grown_show'));
+}
+
+ui.grownButton.addEventListener('click', () => {
+  if (value.origin) { alone = value.run; show(); } else { alone = ''; join(); }
+});
+
+function gone() {                       // of a sentence that was gone on with, its beginning may still be there
+  if (!value?.origin) return trigger('gone');
+  alone = value.run; show();
 }
 
 function showNothing() {
@@ -751,13 +790,16 @@ const themes = new MutationObserver(() => {
   if (kind && width) { paintGrid(); paintMap(); }
 });
 themes.observe(document.body, { attributes: true, attributeFilter: ['class'] });
-new ResizeObserver(() => { if (root.clientWidth !== width) { layout(); if (kind) showHead(); } }).observe(root);
+new ResizeObserver(() => { if (root.clientWidth !== width) { layout(); if (kind) showHead(); join(); } }).observe(root);
 
 const onSelect = ({ detail }) => { if (element.isConnected) 'replay' in detail ? showRow(detail) : move(detail); else window.removeEventListener('tfviz:select', onSelect); };
 window.addEventListener('tfviz:select', onSelect);
-const onGone = () => { if (element.isConnected) trigger('gone'); else window.removeEventListener('tfviz:gone', onGone); };
+const onGone = () => { if (element.isConnected) gone(); else window.removeEventListener('tfviz:gone', onGone); };
 window.addEventListener('tfviz:gone', onGone);
 
+const onWritten = () => { if (element.isConnected) join(); else window.removeEventListener('tfviz:written', onWritten); };
+window.addEventListener('tfviz:written', onWritten);
+
 readColours();
-watch('value', show);
+watch('value', () => show());
 show();

@@ -43,7 +43,9 @@ expect.set_options(timeout=PATIENCE)
 
 def find_chromium(playwright: Playwright) -> str | None:
     """$TFVIZ_CHROMIUM, else Playwright's own browser, else the first on PATH; None where there is no browser."""
-    on_path = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    on_path = (
+        shutil.which(name) for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    )
     own = playwright.chromium.executable_path
     candidates = (os.environ.get("TFVIZ_CHROMIUM"), own if Path(own).exists() else None, *on_path)
     return next(filter(None, candidates), None)

@@ -1,6 +1,8 @@
 """What the next token is drawn from: every stage is a distribution, and the draws follow the one that is shown."""
 
 import math
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -16,16 +18,21 @@ from tfviz.inference.sampling import (
     largest,
     next_probabilities,
     stage_probabilities,
+    staged,
 )
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.5, -1.0, 3.0], [0.0, 0.0, 5.0, 4.9, -3.0]])
 HALVES = torch.tensor([[0.5, 0.25, 0.125, 0.0625, 0.0625]]).log()
+
+SEEN = torch.tensor([[4, 1, 4], [2, 2, 0]])
 
 samplings = st.builds(
     Sampling,
     temperature=st.one_of(st.just(0), st.floats(1e-6, 100)),
     top_k=st.one_of(st.none(), st.integers(1, 12)),
     top_p=st.one_of(st.none(), st.floats(1e-3, 1)),
+    min_p=st.one_of(st.none(), st.floats(0, 1)),
+    repetition_penalty=st.one_of(st.just(1), st.floats(0.1, 10)),
 )
 rows = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=9).map(lambda row: torch.tensor([row]))
 
@@ -34,22 +41,21 @@ def kept(sampling: Sampling, logits: torch.Tensor = HALVES) -> list[int]:
     return next_probabilities(logits, sampling)[0].nonzero()[:, 0].tolist()
 
 
-@given(rows, samplings)
-def test_every_stage_sums_to_one_and_cuts_only(logits: torch.Tensor, sampling: Sampling) -> None:
-    stages = stage_probabilities(logits, sampling)
-    assert list(stages) == ["model", *STAGES]
-    before = None
+@given(rows, samplings, st.lists(st.integers(0, 8), min_size=1))
+def test_every_stage_sums_to_one_and_cuts_only(logits: torch.Tensor, sampling: Sampling, ids: list[int]) -> None:
+    seen = torch.tensor([ids]) % logits.shape[-1]
+    stages = stage_probabilities(logits, sampling, seen)
+    assert list(stages) == ["model", *STAGES] == list(dict(staged(logits, sampling, seen)))
     for probs in stages.values():
         assert probs.sum() == pytest.approx(1, abs=1e-5) and bool((probs >= 0).all())
-        if before is not None:
-            assert not bool(((before == 0) & (probs > 0)).any()), "a token that was cut came back"
-        before = probs
-    assert torch.equal(stages["top_p"], next_probabilities(logits, sampling))
+    for before, after in pairwise(["temperature", "top_k", "top_p", "min_p"]):
+        assert not bool(((stages[before] == 0) & (stages[after] > 0)).any()), "a token that was cut came back"
+    assert torch.equal(stages["min_p"], next_probabilities(logits, sampling, seen))
 
 
-@given(rows, st.integers(1, 12), st.floats(1e-3, 1))
-def test_the_most_probable_token_is_never_cut(logits: torch.Tensor, k: int, p: float) -> None:
-    assert next_probabilities(logits, Sampling(top_k=k, top_p=p))[0, logits[0].argmax()] > 0
+@given(rows, st.integers(1, 12), st.floats(1e-3, 1), st.floats(0, 1))
+def test_the_most_probable_token_is_never_cut(logits: torch.Tensor, k: int, p: float, least: float) -> None:
+    assert next_probabilities(logits, Sampling(top_k=k, top_p=p, min_p=least))[0, logits[0].argmax()] > 0
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0, top_k=3, top_p=0.5), Sampling(top_k=1)])
@@ -59,8 +65,10 @@ def test_temperature_zero_and_top_k_one_put_all_mass_on_the_argmax(sampling: Sam
 
 
 def test_without_any_cut_it_is_the_softmax_of_the_model() -> None:
-    for sampling in (Sampling(), Sampling(top_k=5), Sampling(top_k=1000), Sampling(top_p=1.0), Sampling(top_p=1)):
-        assert torch.allclose(next_probabilities(LOGITS, sampling), LOGITS.softmax(-1), atol=1e-7)
+    cuts_nothing: list[dict[str, Any]] = [{}, {"top_k": 5}, {"top_k": 1000}, {"top_p": 1.0}, {"top_p": 1}, {"min_p": 0}]
+    for settings in (*cuts_nothing, {"repetition_penalty": 1}):
+        assert torch.allclose(next_probabilities(LOGITS, Sampling(**settings), SEEN), LOGITS.softmax(-1), atol=1e-7)
+    assert torch.equal(next_probabilities(LOGITS, Sampling(repetition_penalty=2)), LOGITS.softmax(-1))  # nothing seen
 
 
 @pytest.mark.parametrize("temperature", [0.25, 1.0, 3.0])
@@ -81,6 +89,80 @@ def test_a_huge_temperature_is_uniform() -> None:
 @pytest.mark.parametrize(("p", "size"), [(0.01, 1), (0.5, 1), (0.51, 2), (0.75, 2), (0.8, 3), (0.875, 3), (0.99, 5)])
 def test_top_p_keeps_the_smallest_set_that_reaches_p(p: float, size: int) -> None:
     assert kept(Sampling(top_p=p)) == list(range(size))
+
+
+@pytest.mark.parametrize(("least", "size"), [(0.0, 5), (0.1, 5), (0.125, 5), (0.126, 3), (0.5, 2), (0.51, 1), (1, 1)])
+def test_min_p_keeps_what_has_its_share_of_the_best_probability(least: float, size: int) -> None:
+    assert kept(Sampling(min_p=least)) == list(range(size))
+
+
+def test_min_p_looks_at_what_temperature_left() -> None:
+    assert kept(Sampling(temperature=0.5, min_p=0.26)) == [0]  # the second has (1/2)^2 of the best at T = 1/2
+    assert kept(Sampling(temperature=2.0, min_p=0.5)) == [0, 1, 2]  # sqrt(1/4) = 1/2
+
+
+def test_the_repetition_penalty_divides_positive_and_multiplies_negative_logits_once() -> None:
+    sampling = Sampling(repetition_penalty=2)
+    _, (name, z), *_ = staged(LOGITS, sampling, torch.tensor([[4, 3, 4, 4], [2, 4, 0, 0]]))
+    assert name == "repetition"
+    assert z.tolist() == [[2.0, 1.0, 0.5, -2.0, 1.5], [0.0, 0.0, 2.5, pytest.approx(4.9), -6.0]]
+    assert LOGITS[0, 4] == 3, "the model's own logits were changed"
+
+
+def test_greedy_takes_the_most_probable_after_the_penalty() -> None:
+    sampling = Sampling(temperature=0, repetition_penalty=2)
+    assert next_probabilities(LOGITS, sampling, SEEN).argmax(-1).tolist() == [0, 3]
+    assert torch.equal(next_probabilities(LOGITS, sampling, SEEN), stage_probabilities(LOGITS, sampling, SEEN)["min_p"])
+
+
+def test_an_id_that_the_head_does_not_have_is_no_error() -> None:
+    probs = next_probabilities(LOGITS, Sampling(repetition_penalty=2), torch.tensor([[1, 9], [1, 9]]))
+    assert torch.allclose(probs.sum(-1), torch.ones(2))
+    assert torch.equal(probs, next_probabilities(LOGITS, Sampling(repetition_penalty=2), torch.tensor([[1], [1]])))
+
+
+@pytest.mark.parametrize("n", [9, 3000])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 1.3},
+        {"repetition_penalty": 0.7, "temperature": 0.5},
+        {"temperature": 1.7, "top_k": 7},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 3.0, "top_p": 0.97},
+        {"min_p": 0.05},
+        {"repetition_penalty": 1.2, "temperature": 1.4, "top_k": 400, "top_p": 0.95, "min_p": 0.02},
+    ],
+)
+def test_every_stage_is_that_of_transformers(settings: dict[str, float], n: int) -> None:
+    """Their processors, in the order in which their `generate` builds them from the same settings."""
+    import transformers
+
+    torch.manual_seed(n)
+    logits, seen = torch.randn(4, n) * 3, torch.randint(n, (4, 20))
+    config = transformers.LlamaConfig(
+        vocab_size=n, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    model: Any = transformers.LlamaForCausalLM(config)
+    asked = transformers.GenerationConfig(do_sample=True, **{"top_k": 0} | settings)
+    processors = model._get_logits_processor(asked, input_ids_seq_length=20, encoder_input_ids=seen)
+    theirs = processors(seen, logits.clone()).softmax(-1)
+    assert len(processors) == len(settings)
+    ours = next_probabilities(logits, Sampling(**settings), seen)  # type: ignore[arg-type]
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    assert torch.equal(ours > 0, theirs > 0)
+
+
+@pytest.mark.parametrize("flatness", [0.001, 1.0, 8.0])
+def test_top_p_of_a_large_vocabulary_is_that_of_a_full_sort(flatness: float) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(2, 20_000) * flatness  # nearly all, thousands, and a few tokens of it
+    probs = logits.double().softmax(-1)
+    for row, alive in zip(probs, next_probabilities(logits, Sampling(top_p=0.9)) > 0, strict=True):
+        ranked = row.sort(descending=True).values
+        n = int((ranked.cumsum(-1) - ranked < 0.9).sum())
+        assert abs(int(alive.sum()) - n) <= 2  # FP32 sums end within two tokens of FP64's
+        assert row[alive].min() >= row[~alive].max()
 
 
 def test_top_p_counts_what_top_k_and_temperature_left() -> None:
@@ -108,12 +190,13 @@ def test_half_precision_logits_are_cut_in_single_precision() -> None:
     assert probs.dtype == torch.float32 and torch.allclose(probs.sum(-1), torch.ones(2))
 
 
-def test_draws_follow_the_shown_probabilities() -> None:
-    """Chi-square over 20,000 draws, 99.9 % quantile; tokens that were cut never come."""
+@pytest.mark.parametrize("n", [1_000, 20_000])
+def test_draws_follow_the_shown_probabilities(n: int) -> None:
+    """Chi-square, 99.9 % quantile; tokens that were cut never come."""
     torch.manual_seed(3)
     logits = torch.randn(1, 12) * 2
-    probs = next_probabilities(logits, Sampling(temperature=1.3, top_k=10, top_p=0.98))
-    n = 20_000
+    sampling = Sampling(1.3, top_k=10, top_p=0.98, min_p=0.01, repetition_penalty=1.1)
+    probs = next_probabilities(logits, sampling, torch.tensor([[0, 5]]))
     drawn = draw(probs.expand(n, -1), torch.Generator().manual_seed(0)).bincount(minlength=12)
     expected = n * probs[0]
     assert not bool(drawn[expected == 0].any())
@@ -122,6 +205,13 @@ def test_draws_follow_the_shown_probabilities() -> None:
     freedom = int(there.sum()) - 1
     limit = freedom * (1 - 2 / (9 * freedom) + 3.090 * math.sqrt(2 / (9 * freedom))) ** 3  # Wilson and Hilferty 1931
     assert chi_square < limit
+
+
+@pytest.mark.parametrize("u", [0.0, 0.25, 0.5, 0.75, 0.9999999])
+def test_a_draw_is_where_the_sum_of_the_probabilities_passes_u(u: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, u, dtype=torch.float64))
+    token = int(draw(torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])))
+    assert token == (1 if u < 0.25 else 3 if u < 0.75 else 4)
 
 
 def test_the_same_seed_draws_the_same_tokens_and_leaves_the_global_one_alone() -> None:
@@ -138,6 +228,8 @@ def test_the_same_seed_draws_the_same_tokens_and_leaves_the_global_one_alone() -
         *[("temperature", value) for value in (-0.1, math.nan, math.inf, "1", None, True)],
         *[("top_k", value) for value in (0, -3, 2.0, math.nan, "5", True)],
         *[("top_p", value) for value in (0, 0.0, -0.5, 1.01, math.nan, math.inf, "0.9", True)],
+        *[("min_p", value) for value in (-0.1, 1.01, math.nan, math.inf, "0.9", True)],
+        *[("repetition_penalty", value) for value in (0, -1, math.nan, math.inf, "1", None, True)],
     ],
 )
 def test_values_that_make_no_sense_are_refused_in_both_languages(name: str, value: object) -> None:

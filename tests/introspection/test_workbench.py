@@ -1,7 +1,7 @@
 """The workbench: traces kept within a budget, settings measured on them, one heavy call at a time."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
 from tfviz.errors import BadText, ModelUnavailable, TfvizError, UnknownChoice
-from tfviz.introspection.workbench import Measurement, Overtaken, Request, Workbench
+from tfviz.introspection.workbench import Gone, Measurement, Overtaken, Request, Workbench
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.resident import Resident
 
@@ -262,3 +262,42 @@ def test_what_was_found_counts_for_the_budget(settings: Settings, ask: Ask) -> N
 
 def test_a_measurement_waits_for_the_device(bench: Workbench) -> None:
     assert bench.compute(pow, 2, 10) == 1024
+
+
+# ---- steps
+
+
+def counted(loaded: LoadedModel, prompt: Prompt) -> Iterator[int]:
+    yield from range(prompt.n_tokens)
+
+
+def test_steps_come_one_by_one_and_the_device_is_free_between(bench: Workbench, ask: Ask) -> None:
+    trace_id, trace = bench.trace(ask())
+    steps = bench.stream(trace_id, counted)
+    assert next(steps) == 0
+    with bench.gate.turn():  # would never come if the steps held it
+        pass
+    assert [*steps] == [*range(1, len(trace.tokens))]
+
+
+def test_steps_end_as_soon_as_nobody_wants_them(bench: Workbench, ask: Ask) -> None:
+    trace_id, _ = bench.trace(ask())
+    seen: list[int] = []
+    for step in bench.stream(trace_id, counted, stop=lambda: len(seen) == 2):
+        seen.append(step)
+    assert seen == [0, 1]
+
+
+def test_what_is_remembered_goes_with_its_trace(settings: Settings, ask: Ask) -> None:
+    bench = Workbench(replace(settings, trace_budget=1))
+    trace_id, trace = bench.trace(ask())
+    assert bench.recall(trace_id, "run") is None
+    bench.remember(trace_id, "run", Large(7))
+    assert bench.recall(trace_id, "run") == Large(7)
+    other = bench.keep(trace, bench.prompt_of(trace_id))
+    assert bench.find(other) is trace
+    for use in (bench.recall, bench.remember):
+        with pytest.raises(Gone):
+            use(trace_id, "run", *([0] if use == bench.remember else []))  # type: ignore[operator]
+    with pytest.raises(Gone):
+        next(bench.stream(trace_id, counted))

@@ -7,6 +7,7 @@ import torch
 
 from tests.model.tiny import DECODER, ENCODER_DECODER, KERNELS, LLAMA_LIKE, PAD, build, difference, ids, using
 from tfviz.config import TransformerConfig
+from tfviz.errors import TfvizError
 from tfviz.model import Transformer
 from tfviz.model.kv_cache import SMALLEST, AttentionCache
 from tfviz.model.probes import probes
@@ -160,3 +161,31 @@ def test_two_caches_of_one_model_do_not_know_each_other() -> None:
         last = [model.decode(x[:, i : i + 1], cache=cache) for x, cache in zip((a, b), caches, strict=True)]
     for x, logits in zip((a, b), last, strict=True):
         assert difference(logits, model(x)[:, -1:]) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("length", [0, 2, 5])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_cropped_cache_goes_on_another_way_as_if_it_had_never_seen_the_first(
+    config: TransformerConfig, length: int
+) -> None:
+    model, tokens, other = build(config), ids(2, 9), ids(2, 4, seed=7)
+    tokens[0, :1] = PAD
+    memory, cache = encoded(model), model.new_cache()
+    model.decode(tokens, *memory, cache=cache)
+    full = cache.nbytes
+    cache.crop(length)
+    assert cache.length == length and cache.nbytes < full
+    logits = model.decode(other, *memory, cache=cache)
+    whole = model.decode(torch.cat([tokens[:, :length], other], 1), *memory)
+    assert difference(logits, whole[:, length:]) < 1e-5
+    assert cache.length == length + 4
+
+
+def test_a_crop_never_makes_a_cache_longer_and_refuses_what_is_no_length() -> None:
+    model, cache = build(LLAMA_LIKE), build(LLAMA_LIKE).new_cache()
+    model.decode(ids(1, 3), cache=cache)
+    cache.crop(8)
+    assert cache.length == 3 == cache.self_attention[0].length
+    with pytest.raises(TfvizError, match="length = -1"):
+        cache.crop(-1)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from tfviz.config import Settings
-from tfviz.errors import UnsupportedHere
+from tfviz.errors import UnsupportedHere, WrongModel
 from tfviz.ui.components.picture import Badge, Panel, Picture, payload, table
 from tfviz.ui.components.section import Scene, Section, _drawer
 from tfviz.ui.context import AppContext
@@ -128,3 +128,25 @@ def test_a_figure_travels_as_typed_arrays() -> None:
 def test_a_table_shows_markup_as_text() -> None:
     html = table("<i>", ["<b>"], [("<script>", ["&"])])
     assert "<script>" not in html and "&lt;b&gt;" in html and "<td>&amp;</td>" in html
+
+
+def test_what_a_drawing_asks_for_reaches_it_and_nothing_else_does(ctx: AppContext) -> None:
+    def draw(scene: Scene, ask: Any) -> Picture:
+        return Picture([Panel(html=str(ask))])
+
+    section = Section("x", draw, needs_trace=False, asks=True)
+    said = [ask(ctx, section, key="k", ask=wish)[0]["panels"][0]["html"] for wish in ({"path": [1]}, None, "path", [1])]
+    assert said == ["{'path': [1]}", "{}", "{}", "{}"]
+
+
+def test_nothing_new_to_draw_leaves_the_picture(ctx: AppContext) -> None:
+    (value,) = ask(ctx, Section("x", lambda scene: None, needs_trace=False), key="k")
+    assert value == {"key": "k", "done": True}
+
+
+def test_what_a_model_does_not_have_takes_the_place_of_another_models_picture(ctx: AppContext) -> None:
+    def draw(scene: Scene) -> Picture:
+        raise WrongModel("error.no_generation", model="MiniLM")
+
+    (value,) = ask(ctx, Section("x", draw, needs_trace=False), key="k")
+    assert value["panels"] == [] and "error" not in value and value["notes"][0].startswith("MiniLM writes no text")

@@ -1,6 +1,16 @@
 """Every figure function: arrays in, `go.Figure` out. Imports nothing of tfviz outside this package."""
 
 from tfviz.figures.attention import attention_heatmap, head_overview
+from tfviz.figures.cache import cache_memory, step_times, step_work, time_areas
+from tfviz.figures.cache_variants import (
+    allocation_growth,
+    bytes_by_context,
+    channel_sizes,
+    layer_errors,
+    mass_outside,
+    write_times,
+)
+from tfviz.figures.generation import lens_distances, lens_ranks
 from tfviz.figures.layers import activation_functions, layer_lines, layer_shares, length_map
 from tfviz.figures.masks import mask_map
 from tfviz.figures.norms import eps_curves, gradients_by_layer, last_layer_by_depth, norms_compared, value_histogram
@@ -20,7 +30,11 @@ from tfviz.figures.training import learning_rates, losses_by_confidence, target_
 
 __all__ = [
     "activation_functions",
+    "allocation_growth",
     "attention_heatmap",
+    "bytes_by_context",
+    "cache_memory",
+    "channel_sizes",
     "cost_by_length",
     "dot_products",
     "eps_curves",
@@ -31,12 +45,16 @@ __all__ = [
     "head_overview",
     "head_similarity",
     "last_layer_by_depth",
+    "layer_errors",
     "layer_lines",
     "layer_shares",
     "learning_rates",
     "length_map",
+    "lens_distances",
+    "lens_ranks",
     "losses_by_confidence",
     "mask_map",
+    "mass_outside",
     "matrices",
     "mean_distances",
     "norms_by_parameter",
@@ -47,8 +65,12 @@ __all__ = [
     "signed_heatmap",
     "softness_by_width",
     "stacked_counts",
+    "step_times",
+    "step_work",
     "target_distributions",
+    "time_areas",
     "token_says",
     "value_histogram",
     "variance_by_width",
+    "write_times",
 ]

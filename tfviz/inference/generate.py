@@ -130,7 +130,7 @@ def _steps(
     for index in range(steps):
         with torch.inference_mode():
             logits = decoding.logits()
-            probs = next_probabilities(logits, sampling)
+            probs = next_probabilities(logits, sampling, decoding.ids)
             ids = probs.argmax(dim=-1) if sampling.temperature == 0 else draw(probs, generator)
             if stop_at_end:
                 ids = ids.masked_fill(finished, filler)

@@ -1,13 +1,16 @@
-"""What a notebook uses: `tfviz.trace`, `tfviz.models`, `tfviz.measure`. Loaded when one of them is first used."""
+"""What a notebook uses: `tfviz.trace`, `generate`, `models`, `measure`. Loaded when one of them is first used."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 
 import pandas as pd
 
 from tfviz.checks import require, whole
+from tfviz.errors import WrongModel
+from tfviz.inference.sampling import Sampling
+from tfviz.introspection.generation import Plan, TokenStep, run_steps
 from tfviz.introspection.trace import Trace
-from tfviz.introspection.workbench import Request, default_workbench
+from tfviz.introspection.workbench import Request, Workbench, default_workbench
 
 Text = str | tuple[str, str | None]
 
@@ -30,6 +33,57 @@ def trace(
     """
     request = _request(text, model, kernel, precision)
     return default_workbench().trace(request, layers=layers, overview=overview, memory=True)[1]
+
+
+def generate(
+    prompt: str,
+    *,
+    model: str = "smollm2-135m",
+    kernel: str = "flash",
+    precision: str = "fp32",
+    max_new_tokens: int = 24,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    use_cache: bool = True,
+    seed: int = 0,
+    chat: bool = False,
+) -> Iterator[TokenStep]:
+    """Goes on from `prompt` token by token; each step comes out as soon as it is computed.
+
+    A step has the token, its probability over the whole vocabulary and what every setting made of it (`step.top`), its
+    entropy and surprise in nats, the text so far, seconds and cache bytes. Temperature 0 takes the most probable token;
+    else the same `seed` gives the same text. An encoder-decoder reads `prompt` as its source. `chat` puts it into the
+    model's chat template. An error is a `ValueError` in one sentence, before the first step where that can be known.
+    """
+    require(isinstance(prompt, str), "prompt", prompt, "allowed.one_text")
+    plan = Plan(
+        max_new_tokens=max_new_tokens,
+        sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty),
+        seed=seed,
+        use_cache=use_cache,
+        kernel=kernel,
+        chat=chat,
+    )
+    bench = default_workbench()
+    loaded = bench.resident.get(model, precision)
+    if loaded.family == "encoder" or not loaded.has_logits:
+        raise WrongModel("error.no_generation", model=loaded.label)
+    target = prompt if loaded.family == "encoder-decoder" else None  # typed, so that it need not be written: unused
+    read = loaded.prompt(prompt, target)
+    return _in_turns(bench, run_steps(loaded, read, plan, record=False))
+
+
+def _in_turns(bench: Workbench, steps: Iterator[TokenStep]) -> Iterator[TokenStep]:
+    """Between two steps the device is free for others."""
+    while True:
+        with bench.gate.turn():
+            step = next(steps)
+        yield step
+        if step.stopped is not None:
+            return
 
 
 def models() -> pd.DataFrame:

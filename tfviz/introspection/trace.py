@@ -199,6 +199,7 @@ class Trace:
     cost: Cost
     n_target_typed: int = 0  # positions of the target before the cut to the model's limit
     answer: Answer | None = None  # of an encoder-decoder
+    n_prompt: int | None = None  # decoder positions before the first generated one, where a run grew; None: one pass
 
     @property
     def tokens(self) -> list[str]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tfviz.checks import whole
 from tfviz.errors import TfvizError
 
 Keys = Float[Tensor, "batch kv_head pos dim"]
@@ -49,6 +50,10 @@ class AttentionCache:
         if held is not None:
             grown[:, :, : self.length] = held[:, :, : self.length]
         return grown
+
+    def crop(self, length: int) -> None:
+        """Forgets what came after the first `length` positions; their room stays."""
+        self.length = min(length, self.length)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
         if self._key is not None and self._value is not None:
@@ -114,6 +119,14 @@ class KVCache:
         if not self.length:
             self.memory_mask = mask
         return self.memory_mask
+
+    def crop(self, length: int) -> None:
+        """Back to the first `length` positions (0 or more): the next ones are written over what came after."""
+        whole("length", length, 0)
+        self.length = min(length, self.length)
+        self.padding = None if self.padding is None else self.padding[:, :length]
+        for cache in self.self_attention:  # the memory stays: it is the same at every step
+            cache.crop(length)
 
     @property
     def _caches(self) -> list[AttentionCache | MemoryCache]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tfviz.errors import BadText
+from tfviz.errors import BadText, WrongModel
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.decoding import Decoding
 from tfviz.sources.tokens import Encoded, Token, describe, encode
@@ -115,9 +115,9 @@ class LoadedModel(ABC):
 
         An encoder-decoder reads `input_ids` with its encoder and starts at `decoder_input_ids`, or its start token
         where there are none. `record` keeps what each step's attentions read (batch row 0; with a cache only); `fast`
-        takes a written-out step where the model has one. `BadText` for a model that has no decoder or no head.
+        takes a written-out step where the model has one. `WrongModel` for a model that has no decoder or no head.
         """
-        raise BadText("error.no_generation", model=self.label)
+        raise WrongModel("error.no_generation", model=self.label)
 
     def encoder_modules(self) -> set[nn.Module]:
         """All modules of the encoder of an encoder-decoder; empty for the others."""

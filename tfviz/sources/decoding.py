@@ -56,7 +56,7 @@ class Decoding(ABC):
     padding: Bool[Tensor, "batch length"] | None  # True on the left of shorter rows; None: no row is padded
     prompt_length: int  # ids that were there before the first step
     last_position: int | None  # positions that the model has; None: no end
-    seen: list[StepSeen]  # one for each call of `logits`, if the decoding was made with record=True
+    seen: list[StepSeen]  # one for each step, if the decoding was made with record=True; `rewind` takes steps back
 
     @abstractmethod
     def logits(self) -> Float[Tensor, "batch vocab"]:

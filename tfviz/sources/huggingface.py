@@ -8,6 +8,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
 
-from tfviz.errors import ModelUnavailable, UnsupportedHere
+from tfviz.errors import ModelUnavailable, UnsupportedHere, WrongModel
 from tfviz.inference.precision import weight_bytes
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.attention_bridge import NAME, register
 from tfviz.sources.base import MAX_TARGET, LoadedModel
 from tfviz.sources.catalog import CATALOG
+from tfviz.sources.decoding import Decoding
+from tfviz.sources.flat_decoding import flat_decoding
+from tfviz.sources.heads import NextSentence, next_sentence
+from tfviz.sources.transformers_decoding import TransformersDecoding
 
 logger = logging.getLogger(__name__)
 disable_progress_bar()  # loading from disk takes less time than reading the bar
@@ -37,8 +42,11 @@ _loading = threading.Lock()  # two loads at once leave transformers' own patchin
 FAR = 1_000_000  # tokenizers without a limit say 1e30
 
 
+@dataclass(frozen=True)
 class HuggingFaceModel(LoadedModel):
     """One of transformers' models, its attention going through the bridge."""
+
+    next_sentence: NextSentence | None = None  # BERT's head for pairs, where the checkpoint has it
 
     @property
     def n_embeddings(self) -> int:
@@ -71,6 +79,14 @@ class HuggingFaceModel(LoadedModel):
         width = getattr(config, "sliding_window", None) if sliding and kind != "cross" else None
         looks_both_ways = kind == "encoder" or self.family == "encoder"
         return width + 1 if width and looks_both_ways else width  # transformers counts an encoder's own position apart
+
+    def decoding(
+        self, inputs: dict[str, Tensor], *, use_cache: bool = True, record: bool = False, fast: bool = True
+    ) -> Decoding:
+        if self.family == "encoder" or not self.has_logits:
+            raise WrongModel("error.no_generation", model=self.label)
+        written_out = flat_decoding(self, inputs, record) if fast and use_cache else None
+        return TransformersDecoding(self, inputs, use_cache, record) if written_out is None else written_out
 
     def _run(self, inputs: dict[str, Tensor], all_logits: bool) -> Tensor:
         options: dict[str, Any] = {} if self.family == "encoder" else {"use_cache": False}
@@ -138,6 +154,7 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         has_logits=has_logits and not _head_is_missing(model, loading["missing_keys"]),
         n_parameters=sum(p.numel() for p in model.parameters()),
         weight_bytes=weight_bytes(model),
+        next_sentence=next_sentence(folder, config.model_type, getattr(config, "hidden_size", 0), device),
     )
 
 
@@ -164,7 +181,7 @@ def _classes(config: Any) -> tuple[Any, str, bool]:
         return AutoModelForSeq2SeqLM, "encoder-decoder", True
     if named.endswith(("CausalLM", "LMHeadModel")) or _only_causal(config.model_type):
         return AutoModelForCausalLM, "decoder", True
-    if named == MODEL_FOR_MASKED_LM_MAPPING_NAMES.get(config.model_type):
+    if named in {MODEL_FOR_MASKED_LM_MAPPING_NAMES.get(config.model_type), "BertForPreTraining"}:
         return AutoModelForMaskedLM, "encoder", True
     return AutoModel, "encoder", False
 

@@ -17,6 +17,7 @@ from tfviz.inference.precision import PRECISIONS, weight_bytes
 from tfviz.registry import choose
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import find_entry
+from tfviz.sources.fused_weights import lay_side_by_side
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all) of a download
 Key = tuple[str, str]
@@ -59,7 +60,7 @@ class Resident:
             base = self._find((model, "fp32")) or self._keep(self._load(model, progress))
             if precision == "fp32":
                 return base
-            converted = recipe.convert(base.model)
+            converted = lay_side_by_side(recipe.convert(base.model))
             return self._keep(
                 replace(
                     base,
@@ -112,7 +113,9 @@ class Resident:
 
         located = locate(model, self.settings, progress)
         revision = _version(model) if located.origin == "local" else located.revision
-        return load_folder(located.folder, model_id=model, revision=revision, device=self.device)
+        loaded = load_folder(located.folder, model_id=model, revision=revision, device=self.device)
+        lay_side_by_side(loaded.model)  # before anyone has it
+        return loaded
 
 
 def _version(model: str) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from tfviz.config import PRESETS, TransformerConfig
-from tfviz.errors import ModelUnavailable
+from tfviz.errors import ModelUnavailable, WrongModel
 from tfviz.inference.generate import beam_search, generate
 from tfviz.inference.precision import weight_bytes
 from tfviz.inference.sampling import GREEDY
@@ -26,6 +26,8 @@ from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.model.transformer import Transformer
 from tfviz.sources.base import MAX_TARGET, Hypothesis, LoadedModel, Prompt
 from tfviz.sources.catalog import CatalogEntry
+from tfviz.sources.decoding import Decoding
+from tfviz.sources.scratch_decoding import ScratchDecoding
 
 FOLDER = ASSETS / "models"
 SEED = 0  # of random weights
@@ -73,6 +75,13 @@ class ScratchModel(LoadedModel):
         with torch.inference_mode(), attention_call(AttentionCall(kernel)):
             found = beam_search(self.transformer, prompt.inputs["input_ids"], n_beams=n_beams, max_new_tokens=room)
         return [Hypothesis(tuple(one.ids), one.log_prob, one.finished) for one in found]
+
+    def decoding(
+        self, inputs: dict[str, Tensor], *, use_cache: bool = True, record: bool = False, fast: bool = True
+    ) -> Decoding:
+        if self.family == "encoder" or not self.has_logits:
+            raise WrongModel("error.no_generation", model=self.label)
+        return ScratchDecoding(self, inputs, use_cache, record, fast)
 
     def _run(self, inputs: dict[str, Tensor], all_logits: bool) -> Tensor:
         return self.model(inputs["input_ids"], inputs.get("decoder_input_ids"))

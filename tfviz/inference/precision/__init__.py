@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tfviz.inference.precision.cast import cast
+from tfviz.inference.precision.int4 import to_int4
 from tfviz.inference.precision.int8 import to_int8
 
 
@@ -35,6 +36,14 @@ def _no_integer_product(device: torch.device) -> str | None:
     return None if device.type in {"cpu", "cuda"} else "precision.no_integer_product"
 
 
+def _no_packed_product(device: torch.device) -> str | None:
+    if device.type == "cpu":
+        there = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
+    else:
+        there = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)  # BF16 tensor cores
+    return None if there else "precision.no_packed_product"
+
+
 def _floating(key: str, label: str, dtype: torch.dtype, unsupported: Callable[[torch.device], str | None]) -> Precision:
     return Precision(key, label, dtype, partial(cast, dtype=dtype), unsupported)
 
@@ -44,6 +53,7 @@ PRECISIONS: dict[str, Precision] = {
     "fp16": _floating("fp16", "FP16", torch.float16, _runs_anywhere),
     "bf16": _floating("bf16", "BF16", torch.bfloat16, _no_bfloat16),
     "int8": Precision("int8", "INT8", torch.float32, to_int8, _no_integer_product),
+    "int4": Precision("int4", "INT4", torch.bfloat16, to_int4, _no_packed_product),
 }
 
 

@@ -104,11 +104,12 @@ class _Int8Table(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A stand-in of the FP32 weight's shape, dtype and device, which is what models ask their layers' weights for.
+        """A stand-in of the weight's shape, dtype and device, which is what models ask their layers' weights for.
 
-        It occupies 4 bytes and its values are NaN, so that arithmetic with it shows: for the values call `dequantised`.
+        It occupies one number and its values are NaN, so arithmetic with it shows: for the values call `dequantised`.
         """
-        return torch.full((), torch.nan, device=self.levels.device).expand(self.levels.shape)
+        nothing = torch.full((), torch.nan, dtype=self.scale.dtype, device=self.levels.device)
+        return nothing.expand(self.levels.shape)
 
     def dequantised(self) -> Tensor:
         """The FP32 weight [out, in] that the table stands for."""

@@ -1,7 +1,8 @@
 """The Attention view: tokens, all heads and one head's map, drawn on canvases inside one `gr.HTML`.
 
 The value holds what is small (kinds of attention, tokens, thumbnails); matrices come one head at a time from the server
-functions `head`, `row` and `overview`, each called with one object. assets/js/attention_view.js describes the exchange.
+functions `head`, `row` and `overview`, each called with one object; `grown` gives another value for the same sentence.
+assets/js/attention_view.js describes the exchange.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ def attention_view(
     value: Any = None,
     elem_id: str = "attention-view",
 ) -> gr.HTML:
-    """The component: server functions named `head`, `row` and `overview`; it raises the events `select` and `gone`."""
+    """The component: functions `head`, `row`, `overview`, perhaps `grown`; it raises the events `select` and `gone`."""
     return gr.HTML(
         value=value,
         html_template=TEMPLATE,

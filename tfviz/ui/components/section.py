@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from tfviz.errors import WrongModel
 from tfviz.ui.components.code import show_code
 from tfviz.ui.components.picture import Picture, pack, payload, picture_view
 from tfviz.ui.context import AppContext, quietly
@@ -207,6 +208,8 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
             yield pack({**reply, "done": True})  # all of it: the browser may have skipped a value that another followed
         except gone():
             yield pack({**reply, "gone": True, "done": True})
+        except WrongModel as error:  # what is drawn is another model's
+            yield pack({**reply, **payload(Picture([], notes=[ctx.sentence(error)])), "done": True})
         except Exception as error:  # in a sentence; the last picture stays
             if newest.get(session) is not ticket:
                 return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 import numpy as np
 
+from tfviz.ui import live
 from tfviz.ui.components import answer
 from tfviz.ui.components.attention_view import attention_view, view_labels
 from tfviz.ui.context import AppContext
@@ -18,6 +19,7 @@ from tfviz.ui.tab import Tab
 
 if TYPE_CHECKING:
     from tfviz.introspection.trace import AttentionStack, Trace
+    from tfviz.introspection.workbench import Workbench
     from tfviz.sources.tokens import Token
 
 INLINE_BYTES = 96 * 1024  # thumbnails up to here travel with the trace, larger ones are asked for
@@ -27,10 +29,11 @@ TOLERANCE = 1e-4  # of row sums and of flash against naive, in FP32
 def draw(trace_id: str, trace: "Trace", selection: dict[str, Any], t: Translator) -> dict[str, Any]:
     """The view's value: everything small about a trace, with the head that will be shown first."""
     source, target = trace.source_tokens, trace.target_tokens
-    lists = {"source": _token_list(t("attention.source") if target else t("attention.tokens"), source, t)}
+    title = t("attention.source") if target else t("attention.tokens")
+    lists = {"source": _token_list(title, source, t, None if target else trace.n_prompt)}
     if target:
         title = t("attention.target_written") if trace.target_written else t("attention.target")
-        lists["target"] = _token_list(title, target, t)
+        lists["target"] = _token_list(title, target, t, trace.n_prompt)
     select = place(selection, trace)
     return {
         "trace": trace_id,
@@ -74,6 +77,21 @@ def draw_row(trace: "Trace", kind: str, layer: int, head: int, query: int) -> di
     return {"weights": _base64(np.where(blocked, np.float32(np.nan), attention.weights(head)[0, query]))}
 
 
+def draw_grown(bench: "Workbench", request: Any, t: Translator) -> dict[str, Any]:
+    """The view's value for a sentence with the tokens that a run of the Generate tab wrote after it."""
+    from tfviz.introspection.workbench import Gone
+
+    asked = request if isinstance(request, dict) else {}
+    origin, selection = str(asked.get("trace")), asked.get("place")
+    try:
+        trace_id, trace = live.grown(bench, origin, str(asked.get("run")))
+    except Gone:
+        return {"gone": True}
+    value = draw(trace_id, trace, selection if isinstance(selection, dict) else {}, t)
+    n_read = len(trace.target_tokens or trace.source_tokens)
+    return {"value": value | {"origin": origin, "written": n_read - (trace.n_prompt or n_read)}}
+
+
 def build(ctx: AppContext) -> None:
     """The canvas component; its matrices come through server functions, without the queue."""
     t = ctx.t
@@ -94,9 +112,12 @@ def build(ctx: AppContext) -> None:
         stack = None if trace is None else trace.stacks.get(str(request.get("kind")))
         return {"gone": True} if stack is None or stack.overview is None else _thumbs(stack.overview)
 
+    def grown(request: Any) -> dict[str, Any]:
+        return draw_grown(ctx.workbench, request, t)
+
     panel = answer.answer_panel(answer.answer_labels(t.language))
     ctx.on_trace(panel, lambda trace_id, trace, selection: answer.draw(trace_id, trace, t))
-    view = attention_view([head, row, overview], view_labels(t.language))
+    view = attention_view([head, row, overview, grown], view_labels(t.language))
     ctx.on_trace(view, lambda trace_id, trace, selection: draw(trace_id, trace, selection, t))
     ctx.on_trace(
         ctx.selection,
@@ -149,7 +170,7 @@ def _thumbs(overview: np.ndarray) -> dict[str, Any]:
     return {"thumb": list(overview.shape[-2:]), "thumbs": _base64(overview)}
 
 
-def _token_list(title: str, tokens: "tuple[Token, ...]", t: Translator) -> dict[str, Any]:
+def _token_list(title: str, tokens: "tuple[Token, ...]", t: Translator, typed: int | None = None) -> dict[str, Any]:
     from tfviz.sources.tokens import is_right_to_left
 
     return {
@@ -160,6 +181,7 @@ def _token_list(title: str, tokens: "tuple[Token, ...]", t: Translator) -> dict[
                 "title": t("attention.token", raw=token.raw, id=token.id, position=position),
                 "special": token.special,
                 "typed": token.typed,
+                "written": typed is not None and position >= typed,
                 "joined": token.joined,
                 "piece": token.piece,
                 "rtl": is_right_to_left(token.text),

@@ -1,0 +1,310 @@
+"""A text that goes on token by token: a plan, the steps that follow from it, and all of them together as a run.
+
+Any decoder or encoder-decoder, by the decoding that its source makes (tfviz.sources.decoding). A step comes out as soon
+as it is computed. The same plan gives the same text: every token is drawn with random numbers of its own place
+(`choice.generator_of`), so that a text that was interrupted, or taken up from its middle by `Plan.path`, goes on alike.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tfviz.checks import is_whole, require, whole
+from tfviz.errors import BadText, TfvizError, UnsupportedHere
+from tfviz.inference.sampling import GREEDY, STAGES, Sampling
+from tfviz.introspection.choice import Choice, choose_token
+from tfviz.introspection.rows import parts, settle
+from tfviz.messages import text
+from tfviz.model.attention import ATTENTION_KERNELS
+from tfviz.model.attention_call import AttentionCall, attention_call
+from tfviz.registry import choose
+from tfviz.sources.base import LoadedModel, Prompt
+from tfviz.sources.chat import chat_prompt
+from tfviz.sources.decoding import Decoding, StepSeen
+from tfviz.sources.tokens import Token, describe
+
+STAGE_NAMES = ("model", *STAGES)
+LABELLED = 16  # tokens at the end of a text that are labelled anew at each step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a text goes on. Refused with name, value and what is allowed."""
+
+    max_new_tokens: int = 24  # those of `path` included; a longer path is taken up to here
+    sampling: Sampling = GREEDY
+    seed: int = 0
+    path: tuple[int, ...] = ()  # ids taken by hand or kept from before; then the model goes on by itself
+    use_cache: bool = True
+    kernel: str = "flash"
+    chat: bool = False  # the prompt stands in the model's chat template
+
+    def __post_init__(self) -> None:
+        whole("max_new_tokens", self.max_new_tokens, 1)
+        require(is_whole(self.seed, 0) and self.seed < 2**63, "seed", self.seed, "allowed.seed_number")
+        ids = isinstance(self.path, tuple) and all(is_whole(one, 0) for one in self.path)
+        require(ids, "path", self.path, "allowed.ids")
+        choose(ATTENTION_KERNELS, self.kernel, "kernel")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One token that might have come next: its probability over the whole vocabulary at each of STAGE_NAMES."""
+
+    id: int
+    label: str
+    probs: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStep:
+    """One new token: how it was chosen, and what that took."""
+
+    index: int
+    token: Token  # its label as part of the text so far; a character in pieces is whole once the last one is there
+    id: int
+    drawn: int  # what sampling gave here; another than `id` only if that was taken by hand
+    forced: bool  # it stood in the plan's path
+    prob: float  # what the model itself gave it: softmax over the whole vocabulary
+    drawn_prob: float  # after penalty, temperature and cuts
+    entropy: float  # nats, of the model's own distribution
+    surprise: float  # nats, -ln prob
+    top: tuple[Candidate, ...]  # the most probable by the model; last the taken one, if it is none of them
+    kept: Mapping[str, int]  # tokens left after each stage
+    rest: Mapping[str, float]  # probability of all that `top` does not list, at each stage
+    text: str  # all new tokens so far, as text without special tokens
+    said: tuple[Token, ...]  # all new tokens so far, labelled as one text; the last is `token`
+    read: tuple[Token, ...]  # what the decoder read in this step: the prompt (its start token) first, then one token
+    seconds: float  # wall time of the whole step; tokens of a path share one pass, counted with the first
+    forward_seconds: float  # of that, the model's own pass
+    cache_bytes: int  # keys and values held after this step's pass; 0 without a cache
+    stopped: str | None = None  # why the text ends here: end | max_new_tokens | max_positions
+    limit: int | None = None  # the number of new tokens or positions that it ran into
+    seen: StepSeen | None = field(default=None, repr=False)  # what each attention read, on the CPU; if recorded
+
+    def reason(self, language: str = "en") -> str:
+        """`stopped` as a sentence; empty if the text goes on."""
+        if self.stopped is None:
+            return ""
+        return text(f"generation.ended.{self.stopped}", language, limit=self.limit)
+
+
+@dataclass(eq=False)
+class Run:
+    """The steps of one plan so far."""
+
+    plan: Plan
+    steps: list[TokenStep] = field(default_factory=list)
+
+    @property
+    def prompt(self) -> tuple[Token, ...]:
+        """What the decoder had read before the first new token."""
+        return self.steps[0].read if self.steps else ()
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The new ones."""
+        return self.steps[-1].said if self.steps else ()
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(step.id for step in self.steps)
+
+    @property
+    def text(self) -> str:
+        return self.steps[-1].text if self.steps else ""
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.steps) and self.steps[-1].stopped is not None
+
+    @property
+    def seen(self) -> list[StepSeen]:
+        """Of the prompt's step and each later one; empty if nothing was recorded."""
+        return [step.seen for step in self.steps if step.seen is not None]
+
+    @property
+    def nbytes(self) -> int:
+        rows = [row for seen in self.seen for row in seen.values()]
+        tensors = [t for row in rows for t in (row.query, row.key, row.value, row.mask, row.rule.bias) if t is not None]
+        listed = sum(len(step.top) for step in self.steps)
+        return sum({id(t): t.numel() * t.element_size() for t in tensors}.values()) + 700 * listed
+
+
+def run_steps(loaded: LoadedModel, prompt: Prompt, plan: Plan, record: bool = True) -> Iterator[TokenStep]:
+    """The steps of `plan`, each as soon as it is computed; nothing more is computed when nobody asks for the next.
+
+    An encoder-decoder reads the prompt's text and begins at its start token. `record` keeps what each attention read
+    (with a cache). `TfvizError` at the first step for what cannot be: a model that writes no text, a prompt without
+    room for one token, an id of the path that the model does not have, a chat template where there is none.
+    """
+    yield from _Writer(loaded, prompt, plan, record).steps()
+
+
+class _Writer:
+    """One text in the making."""
+
+    def __init__(self, loaded: LoadedModel, prompt: Prompt, plan: Plan, record: bool) -> None:
+        self.loaded, self.plan, self.call = loaded, plan, AttentionCall(plan.kernel)
+        self.record = record and plan.use_cache
+        self.prompt = _in_chat(loaded, prompt) if plan.chat else prompt
+        self.inputs = {name: one for name, one in self.prompt.inputs.items() if name != "decoder_input_ids"}
+        self.ends = end_ids(loaded)
+        self.new: list[int] = []
+        self.said: tuple[Token, ...] = ()
+        self.labels: dict[int, str] = {}  # of each candidate by itself
+
+    def steps(self) -> Iterator[TokenStep]:
+        start = time.perf_counter()
+        with torch.inference_mode(), attention_call(self.call):
+            decoding = self.loaded.decoding(self.inputs, use_cache=self.plan.use_cache, record=self.record)
+            n_steps = self._length(decoding)
+            path = self.plan.path[:n_steps]
+            logits = self._read_path(decoding, path)
+            held = [seen for seen in self._seen(decoding, max(1, len(path)))]
+        forward = time.perf_counter() - start
+        for index in range(n_steps):
+            if index >= max(1, len(path)):
+                start = time.perf_counter()
+                with torch.inference_mode(), attention_call(self.call):
+                    decoding.append(torch.tensor([self.new[-1]], device=decoding.ids.device))
+                    logits = {index: decoding.logits()[0].float().cpu()}
+                    held = self._seen(decoding, 1)
+                forward = time.perf_counter() - start
+            step = self._step(index, decoding, logits[index], n_steps, held.pop(0), index < len(path))
+            yield replace(step, forward_seconds=forward, seconds=time.perf_counter() - start)
+            if step.stopped is not None:
+                return
+            start, forward = time.perf_counter(), 0.0
+
+    def _length(self, decoding: Decoding) -> int:
+        """How many tokens there is room for, at most as many as were asked for."""
+        room = decoding.room
+        if room == 0:
+            raise BadText("error.generation.no_room", model=self.loaded.label, limit=decoding.last_position)
+        most = _vocabulary(self.loaded)
+        for one in self.plan.path:
+            if one >= most:
+                raise TfvizError("error.generation.id", name="path", value=one, last=most - 1)
+        return self.plan.max_new_tokens if room is None else min(self.plan.max_new_tokens, room)
+
+    def _read_path(self, decoding: Decoding, path: Sequence[int]) -> dict[int, Float[Tensor, " vocab"]]:
+        """Logits of the first new token, or of all of the path's, every one known beforehand (teacher forcing)."""
+        for one in path[:-1]:
+            decoding.append(torch.tensor([one], device=decoding.ids.device))
+        last = decoding.logits()[0].float().cpu()
+        if len(path) < 2:
+            return {0: last}
+        name = "decoder_input_ids" if self.loaded.family == "encoder-decoder" else "input_ids"
+        inputs = self.inputs | {name: decoding.ids}
+        if name == "input_ids":
+            inputs["attention_mask"] = torch.ones_like(decoding.ids)
+        rows = self.loaded.run(inputs, self.call)[0, decoding.prompt_length - 1 :].float().cpu()
+        return dict(enumerate(rows[:-1])) | {len(path) - 1: last}
+
+    def _seen(self, decoding: Decoding, n: int) -> list[StepSeen | None]:
+        """What the last pass left behind, as if its last n - 1 tokens had been read one by one."""
+        if not self.record:
+            return [None] * n
+        return list(parts(settle(decoding.seen[-1], first=not self.new), n))
+
+    def _step(
+        self, index: int, decoding: Decoding, logits: Tensor, n_steps: int, seen: StepSeen | None, forced: bool
+    ) -> TokenStep:
+        plan, length = self.plan, decoding.prompt_length + index
+        given = plan.path[index] if forced else None
+        try:
+            choice = choose_token(logits, plan.sampling, decoding.ids[0, :length], plan.seed, index, given)
+        except FloatingPointError as error:
+            precision = self.loaded.precision.upper()
+            raise UnsupportedHere(
+                "error.generation.not_finite", model=self.loaded.label, precision=precision
+            ) from error
+        self.new.append(choice.id)
+        stopped, limit = self._stopped(choice.id, index, n_steps, decoding.last_position)
+        self.said = said = self._labels()
+        return TokenStep(
+            index=index,
+            token=said[-1],
+            id=choice.id,
+            drawn=choice.drawn,
+            forced=forced,
+            prob=choice.prob,
+            drawn_prob=choice.drawn_prob,
+            entropy=choice.entropy,
+            surprise=choice.surprise,
+            top=self._candidates(choice),
+            kept=choice.kept,
+            rest=choice.rest,
+            text=self.loaded.decode(self.new),
+            said=said,
+            read=self._prompt_tokens(decoding) if index == 0 else (said[-2],),
+            seconds=0.0,
+            forward_seconds=0.0,
+            cache_bytes=decoding.cache_bytes,
+            stopped=stopped,
+            limit=limit,
+            seen=seen,
+        )
+
+    def _labels(self) -> tuple[Token, ...]:
+        """The new tokens as one text; only the last ones can change, while a character is in pieces."""
+        n = len(self.new)
+        fresh = n if n <= LABELLED else LABELLED // 2  # the others are there for what a label takes from its left
+        tail = self.loaded.describe(self.new[-LABELLED:])[-fresh:]
+        return (*self.said[: n - fresh], *tail)
+
+    def _stopped(self, token: int, index: int, n_steps: int, positions: int | None) -> tuple[str | None, int | None]:
+        if token in self.ends:
+            return "end", None
+        if index + 1 < n_steps:
+            return None, None
+        if n_steps < self.plan.max_new_tokens:
+            return "max_positions", positions
+        return "max_new_tokens", n_steps
+
+    def _prompt_tokens(self, decoding: Decoding) -> tuple[Token, ...]:
+        if self.loaded.family != "encoder-decoder":
+            return self.prompt.source.tokens
+        return tuple(self.loaded.describe(decoding.ids[0, : decoding.prompt_length].tolist()))
+
+    def _candidates(self, choice: Choice) -> tuple[Candidate, ...]:
+        unknown = [one for one in choice.listed if one not in self.labels]
+        with self.loaded.tokenizer_lock:  # a sequence of its own for each: they are no text together
+            for token in describe(self.loaded.tokenizer, unknown, range(len(unknown))):
+                self.labels[token.id] = token.label
+        rows = zip(*(choice.probs[name] for name in STAGE_NAMES), strict=True)
+        return tuple(
+            Candidate(one, self.labels[one], dict(zip(STAGE_NAMES, row, strict=True)))
+            for one, row in zip(choice.listed, rows, strict=True)
+        )
+
+
+def end_ids(loaded: LoadedModel) -> frozenset[int]:
+    """The tokens that end a text: by the model's generation settings, its config, or its tokenizer."""
+    model: Any = loaded.model
+    config = getattr(model, "config", None)
+    own = getattr(config, "end_id", None)
+    said = [own] if own is not None else []
+    for settings in (getattr(model, "generation_config", None), config, loaded.tokenizer):
+        said.append(getattr(settings, "eos_token_id", None))
+    first = next((one for one in said if one is not None), ())
+    return frozenset(first if isinstance(first, Sequence) else [first])
+
+
+def _vocabulary(loaded: LoadedModel) -> int:
+    """How many tokens the decoder can read."""
+    return int(getattr(getattr(loaded.model, "config", None), "target_vocabulary", loaded.n_embeddings))
+
+
+def _in_chat(loaded: LoadedModel, prompt: Prompt) -> Prompt:
+    """The text of `prompt` as a user's message: all but the special tokens that the tokenizer put around it."""
+    ids = [token.id for token in prompt.source.tokens if not token.special]
+    with loaded.tokenizer_lock:
+        typed = loaded.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return chat_prompt(loaded, typed)

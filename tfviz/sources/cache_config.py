@@ -1,0 +1,387 @@
+"""Any model's numbers for its key/value cache (`CacheShape`): a pasted config.json, an entry of the catalog, a loaded
+model.
+
+A pasted text is data and nothing else: JSON within limits of size, of which only the numbers named here are read.
+Where transformers knows the `model_type`, its config class fills in what the file leaves out; no file or address that
+the text names is ever opened.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from tfviz.config import PRESETS, TransformerConfig
+from tfviz.errors import TfvizError
+from tfviz.inference.cache_size import CacheLayer, CacheShape
+from tfviz.sources.base import LoadedModel
+from tfviz.sources.catalog import CatalogEntry
+from tfviz.sources.scratch import ScratchModel
+
+LONGEST = 200_000  # letters of a config.json; real ones have a few thousand
+MOST_LAYERS, LARGEST, DEEPEST = 1000, 1 << 34, 3
+SYNONYMS = {  # the name that most configs use -> other names for the same number
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "multi_query_group_num", "kv_n_heads"),
+    "head_dim": ("kv_channels", "d_kv", "attention_head_dim", "head_size"),
+    "hidden_size": ("n_embd", "d_model", "dim"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "n_ctx"),
+}
+PATTERN = "sliding_window_pattern"  # every how many layers one looks at everything
+LAYER_COUNTS = {"num_hidden_layers", *SYNONYMS["num_hidden_layers"], "decoder_layers", "num_decoder_layers"}
+WHOLE = {*SYNONYMS, *(name for names in SYNONYMS.values() for name in names), *LAYER_COUNTS} | set(
+    """encoder_layers encoder_attention_heads decoder_attention_heads sliding_window attention_window_size
+    attention_chunk_size kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim global_head_dim
+    num_global_key_value_heads attn_layer_period mamba_n_heads mamba_d_head mamba_expand""".split()
+)
+FROM_ZERO = {"num_kv_shared_layers", "max_window_layers", "attn_layer_offset", PATTERN}
+SWITCHES = set(
+    """is_encoder_decoder is_decoder use_sliding_window multi_query new_decoder_architecture attention_k_eq_v""".split()
+)
+LISTS = set(
+    """layer_types layers_block_type block_types full_attn_idxs attn_layer_indices no_rope_layers
+    hybrid_layer_ids""".split()
+)
+NESTED = ("text_config", "decoder", "encoder", "llm_config", "language_config", "attn_config", "thinker_config")
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder")  # a text model inside
+PER_LAYER = "per_layer_config"  # layers that differ: {"5": {"head_dim": 512}}
+KINDS = {  # transformers' names of what a layer does -> ours
+    "full_attention": "full",
+    "attention": "full",
+    "hybrid": "full",
+    "indexed_attention": "full",
+    "sliding_attention": "sliding",
+    "hybrid_sliding": "sliding",
+    "chunked_attention": "chunked",
+    **dict.fromkeys(("linear_attention", "mamba", "mamba2", "recurrent", "conv", "moe", "mlp"), "state"),
+}
+WINDOWS = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}
+BESIDE = {"hybrid", "hybrid_sliding"}  # a state beside keys and values
+INDEXED = "indexed_attention"  # a small index of keys beside them
+
+
+def read_config(text: str) -> CacheShape:
+    """A pasted config.json. `TfvizError` in one sentence for what is none, or has numbers that make no sense."""
+    if len(text) > LONGEST:
+        raise TfvizError("cache.planner.error.long", n=f"{len(text):,}", most=f"{LONGEST:,}")
+    try:
+        read = json.loads(text)  # "Infinity", which some files have, becomes a number that nobody reads
+    except (ValueError, RecursionError) as error:
+        raise TfvizError("cache.planner.error.json", reason=str(error).split("\n")[0][:120]) from error
+    if not isinstance(read, dict):
+        raise TfvizError("cache.planner.error.object", found=type(read).__name__)
+    return shape_from(read)
+
+
+def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:
+    """The same for a config that has been parsed."""
+    kept = _checked(config)
+    kind = str(kept.get("model_type") or "")
+    resolved, guessed = _resolved(kept, kind)
+    named = label or _name(config) or kind or "config.json"
+    try:
+        shape = _shape(resolved, _family(config, resolved), named)
+    except TfvizError:
+        raise
+    except Exception as error:  # a config whose layers differ in ways of its own, or that has no text model
+        raise _misfit(kind, error) from error
+    return replace(shape, remarks=(*shape.remarks, "guessed")) if guessed and shape.layers else shape
+
+
+def _shape(config: Any, family: str, label: str) -> CacheShape:
+    if family == "encoder":
+        return CacheShape(label, family, ())
+    text = _text_part(config)
+    layers, remarks = _layers(text, encoder_decoder=family == "encoder-decoder")
+    limit = getattr(text, "max_position_embeddings", None)
+    heads = _whole(text, "num_attention_heads", optional=True) or 0
+    return CacheShape(
+        label, family, tuple(layers), limit if _is_count(limit) else None, None, heads, tuple(dict.fromkeys(remarks))
+    )
+
+
+def shape_of(loaded: LoadedModel) -> CacheShape:
+    """Of a model in memory, by its own config."""
+    if isinstance(loaded, ScratchModel):
+        shape = _of_ours(loaded.transformer.config, loaded.label)
+    else:
+        shape = _shape(loaded.model.config, loaded.family, loaded.label)
+    return replace(shape, n_parameters=loaded.n_parameters)
+
+
+def shape_of_entry(entry: CatalogEntry) -> CacheShape:
+    """Of a model of the catalog, from the numbers below: nothing has to be on disk."""
+    if entry.preset is not None:
+        shape = _of_ours(PRESETS[entry.preset], entry.label)
+    elif entry.checkpoint is not None:
+        shape = _of_ours(PRESETS[entry.checkpoint], entry.label)
+    elif entry.family == "encoder":
+        shape = CacheShape(entry.label, "encoder", ())
+    else:
+        shape = shape_from(CONFIGS[entry.id], entry.label)
+    return replace(shape, n_parameters=entry.parameters)
+
+
+def _of_ours(config: TransformerConfig, label: str) -> CacheShape:
+    """Our own Transformer keeps all positions, behind a window too."""
+    width = config.width
+    own = [CacheLayer("full", config.kv_heads, width, width)] * config.n_decoder_layers
+    across = [CacheLayer("cross", config.kv_heads, width, width)] * config.n_decoder_layers
+    layers = own + across if config.family == "encoder-decoder" else own
+    return CacheShape(label, config.family, tuple(layers), config.max_seq_len, None, config.n_heads)
+
+
+# ---- what a text may say
+
+
+def _checked(config: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """The entries that matter, each of its right type and size; everything else is left behind."""
+    kept: dict[str, Any] = {}
+    for name, value in config.items():
+        if name in NESTED and isinstance(value, Mapping) and depth < DEEPEST:
+            kept[name] = _checked(value, depth + 1)
+        elif name == PER_LAYER and isinstance(value, Mapping) and depth < DEEPEST:
+            items = list(value.items())[:MOST_LAYERS]
+            kept[name] = {str(i): _checked(own, DEEPEST) for i, own in items if isinstance(own, Mapping)}
+        elif name in SWITCHES:
+            if not isinstance(value, bool | None):
+                raise TfvizError("cache.planner.error.switch", name=name, value=_shown(value))
+            kept[name] = value
+        elif name in LISTS and value is not None:
+            kept[name] = _list(name, value)
+        elif name == "model_type" and isinstance(value, str):
+            kept[name] = value[:60]
+        elif name == PATTERN and isinstance(value, str):
+            kept[name] = value[:100]  # EXAONE: "LLLG"
+        elif name in WHOLE or name in FROM_ZERO:
+            kept[name] = _number(name, value)
+    return kept
+
+
+def _number(name: str, value: Any) -> int | None:
+    low, high = int(name not in FROM_ZERO), MOST_LAYERS if name in LAYER_COUNTS else LARGEST
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=low, high=f"{high:,}")
+    return value
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    fine = isinstance(value, list) and len(value) <= MOST_LAYERS
+    if not fine or not all(isinstance(one, str) or (isinstance(one, int) and 0 <= one <= LARGEST) for one in value):
+        raise TfvizError("cache.planner.error.list", name=name, value=_shown(value), most=f"{MOST_LAYERS:,}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    said = json.dumps(value, ensure_ascii=False)
+    return said if len(said) <= 40 else said[:39] + "…"
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    name = config.get("_name_or_path")
+    return name[:60] if isinstance(name, str) else ""
+
+
+# ---- from names to layers
+
+
+def _resolved(kept: dict[str, Any], kind: str) -> tuple[Any, bool]:
+    """(an object with the config's numbers, whether its names had to be guessed)"""
+    if kind not in CONFIG_MAPPING:
+        inside = next((kept[part] for part in TEXT_PARTS if isinstance(kept.get(part), dict)), None)
+        if inside is not None and inside.get("model_type") in CONFIG_MAPPING:
+            return _resolved(inside, inside["model_type"])
+        return _plain({**(inside or {}), **kept}), True
+    try:
+        return CONFIG_MAPPING[kind](**{name: value for name, value in kept.items() if name != "model_type"}), False
+    except Exception as error:  # transformers' configs raise many kinds for numbers that do not fit together
+        raise _misfit(kind, error) from error
+
+
+def _misfit(kind: str, error: Exception) -> TfvizError:
+    reason = str(error).strip().split("\n")[-1].strip()[:160]
+    return TfvizError("cache.planner.error.config", kind=kind, reason=reason)
+
+
+def _plain(kept: dict[str, Any]) -> SimpleNamespace:
+    """By the names that configs commonly use, for a model that transformers does not know."""
+    plain = dict(kept)
+    for name, others in SYNONYMS.items():
+        if plain.get(name) is None:
+            plain[name] = next((kept[other] for other in others if kept.get(other) is not None), None)
+    if plain.get("use_sliding_window") is False:
+        plain["sliding_window"] = None
+    window, every, n = plain.get("sliding_window"), plain.get(PATTERN), plain["num_hidden_layers"]
+    if window and isinstance(every, int) and every and n and not plain.get("layer_types"):
+        plain["layer_types"] = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(n)]
+    return SimpleNamespace(**{"is_encoder_decoder": False, "use_cache": True, "model_type": "", **plain})
+
+
+def _text_part(config: Any) -> Any:
+    if isinstance(config, SimpleNamespace):
+        return config
+    return config.get_text_config(decoder=True)
+
+
+def _family(config: Mapping[str, Any], resolved: Any) -> str:
+    text = _text_part(resolved)
+    if resolved.is_encoder_decoder:
+        return "encoder-decoder"
+    named = config.get("architectures")
+    first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    kind = text.model_type
+    if first.endswith(("CausalLM", "LMHeadModel")) or config.get("is_decoder") is True:
+        return "decoder"
+    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return "encoder"
+    return "decoder" if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(text, "use_cache") else "encoder"
+
+
+def _layers(text: Any, encoder_decoder: bool) -> tuple[list[CacheLayer], list[str]]:
+    remarks: list[str] = []
+    made = [_layer(layer, kind, remarks) for layer, kind in _kinds(text)]
+    modes = getattr(text, "kv_sharing_modes", None) or [None] * len(made)
+    made = [CacheLayer("shared") if mode == "reuse" else one for mode, one in zip(modes, made, strict=True)]
+    if encoder_decoder:
+        made += [CacheLayer("cross", one.n_heads, one.key_dim, one.value_dim) for one in made]
+    if any(layer.unfolded for layer in made):
+        remarks.append("latent")
+    if any(layer.kind == "state" for layer in made):
+        remarks.append("state")
+    return made, remarks
+
+
+def _kinds(text: Any) -> Iterator[tuple[Any, str]]:
+    """(its config, what it does) for each layer."""
+    n = _whole(text, "num_decoder_layers", optional=True) or _whole(text, "num_hidden_layers")
+    own = getattr(text, "per_layer_config", None)
+    layers = list(own) if own is not None and len(own) == n else [text] * n
+    types = getattr(text, "layer_types", None)
+    if types is not None and len(types) != n:
+        raise TfvizError("cache.planner.error.layer_types", n=n, given=len(types))
+    for i, layer in enumerate(layers):
+        if types is not None:
+            yield layer, types[i]
+        elif getattr(layer, "sliding_window", None) is not None:
+            yield layer, "sliding_attention"
+        else:
+            chunked = getattr(layer, "attention_chunk_size", None) is not None
+            yield layer, "chunked_attention" if chunked else "full_attention"
+
+
+def _layer(layer: Any, said: str, remarks: list[str]) -> CacheLayer:
+    kind = KINDS.get(said)
+    if kind is None:
+        raise TfvizError("cache.planner.error.layer_kind", kind=_shown(said))
+    if kind == "state":
+        return CacheLayer("state")
+    remarks += ["beside"] * (said in BESIDE) + ["indexed"] * (said == INDEXED)
+    window = None if kind == "full" else _whole(layer, WINDOWS[kind])
+    rank = _whole(layer, "kv_lora_rank", optional=True)
+    if rank is not None:
+        key, value = _dims(layer, _heads(layer))
+        return CacheLayer(kind, 1, rank, _whole(layer, "qk_rope_head_dim"), window, _heads(layer) * (key + value))
+    heads, kv_heads = _heads(layer), _kv_heads(layer)
+    if heads % kv_heads:
+        raise TfvizError("cache.planner.error.heads", heads=heads, kv_heads=kv_heads)
+    if getattr(layer, "new_decoder_architecture", None) and kv_heads < heads:
+        remarks.append("repeated")
+    return CacheLayer(kind, kv_heads, *_dims(layer, heads), window)
+
+
+def _heads(layer: Any) -> int:
+    heads: int = _whole(layer, "num_attention_heads")
+    return heads
+
+
+def _kv_heads(layer: Any) -> int:
+    """Falcon says it with switches, most others with a number; without either every head has its own."""
+    if getattr(layer, "new_decoder_architecture", None) is False:
+        return 1 if layer.multi_query else _heads(layer)
+    said = [_whole(layer, name, optional=True) for name in ("num_key_value_heads", "num_kv_heads")]
+    return next((one for one in said if one is not None), _heads(layer))
+
+
+def _dims(layer: Any, heads: int) -> tuple[int, int]:
+    """Numbers of a key and of a value of one head."""
+    nope, value = (_whole(layer, name, optional=True) for name in ("qk_nope_head_dim", "v_head_dim"))
+    dim = _whole(layer, "head_dim", optional=True)
+    if nope is not None:
+        dim = nope + _whole(layer, "qk_rope_head_dim")
+    if dim is None:
+        hidden = _whole(layer, "hidden_size")
+        if hidden % heads:
+            raise TfvizError("cache.planner.error.width", hidden=hidden, heads=heads)
+        dim = hidden // heads
+    return dim, dim if value is None else value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _whole(config: Any, name: str, optional: bool = False) -> Any:
+    value = getattr(config, name, None)
+    if value is None and not optional:
+        raise TfvizError("cache.planner.error.missing", name=name)
+    if value is not None and not _is_count(value):
+        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=1, high=f"{LARGEST:,}")
+    return value
+
+
+CONFIGS: dict[str, dict[str, Any]] = {  # numbers of the catalog's decoders, as their config.json has them
+    "smollm2-135m": {
+        "model_type": "llama",
+        "num_hidden_layers": 30,
+        "hidden_size": 576,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 8192,
+    },
+    "gpt2": {"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024},
+    "distilgpt2": {"model_type": "gpt2", "n_layer": 6, "n_head": 12, "n_embd": 768, "n_positions": 1024},
+    "HuggingFaceTB/SmolLM2-360M": {
+        "model_type": "llama",
+        "num_hidden_layers": 32,
+        "hidden_size": 960,
+        "num_attention_heads": 15,
+        "num_key_value_heads": 5,
+        "max_position_embeddings": 8192,
+    },
+    "Qwen/Qwen3-0.6B": {
+        "model_type": "qwen3",
+        "num_hidden_layers": 28,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 40960,
+    },
+    "google-t5/t5-small": {"model_type": "t5", "num_layers": 6, "num_heads": 8, "d_kv": 64, "d_model": 512},
+    "google/flan-t5-small": {"model_type": "t5", "num_layers": 8, "num_heads": 6, "d_kv": 64, "d_model": 512},
+    "Helsinki-NLP/opus-mt-en-zh": {
+        "model_type": "marian",
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 8,
+        "decoder_attention_heads": 8,
+        "d_model": 512,
+        "max_position_embeddings": 512,
+    },
+    "facebook/bart-base": {
+        "model_type": "bart",
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 12,
+        "decoder_attention_heads": 12,
+        "d_model": 768,
+        "max_position_embeddings": 1024,
+    },
+}
