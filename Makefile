@@ -31,9 +31,9 @@ test: unit e2e
 unit: $(DEV_STAMP) models
 	OMP_NUM_THREADS=1 $(PY) -m pytest --ignore=tests/e2e --numprocesses=$(JOBS) --dist=loadfile
 
-# In one process: one app, one browser, no other load beside them.
+# Each process has its own app and browser, and one thread for the models.
 e2e: $(DEV_STAMP) models browser axe
-	$(PY) -m pytest tests/e2e
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests/e2e --numprocesses=$(JOBS) --dist=worksteal
 
 lint: $(DEV_STAMP)
 	$(PY) -m ruff check

@@ -135,6 +135,7 @@ function chart(box, panel, plotly) {
   box.parentElement.querySelector('.tv-save').open = Boolean(open);
   if (panel.title) box.setAttribute('aria-label', panel.title);
   box.setAttribute('role', 'figure');
+  box.style.height = layout.height ? `${layout.height}px` : ''; // Plotly takes all of it when the window changes
   plotly.react(box, data, { ...layout, autosize: true }, { displayModeBar: false, responsive: true, doubleClick: 'reset+autosize' });
   box.removeAllListeners?.('plotly_click');
   if (!Object.keys(panel.select).length) return;

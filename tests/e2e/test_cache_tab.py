@@ -112,7 +112,7 @@ def test_the_cost_is_measured_when_asked(visit: Visit) -> None:
         re.compile("cache bytes equal the formula"), timeout=4 * PATIENCE
     )
     expect(picture.locator(".js-plotly-plot")).to_have_count(4)
-    expect(picture.get_by_text(re.compile(r"grows as n\^"))).to_be_visible()
+    expect(picture.get_by_text(re.compile(r"the time goes as n\^"))).to_be_visible()
     expect(picture.get_by_role("row", name=re.compile("n = 8 "))).to_have_text(re.compile(r"ms.*ms.*x"))
 
 

@@ -112,6 +112,13 @@ def test_a_pasted_config_is_planned_and_a_bad_one_leaves_the_picture(visit: Visi
         expect(facts.first).to_have_text("1.00 GiB")  # the last picture stays
     box.fill(LLAMA)
     expect(error).to_be_hidden()
+    visitor.page.get_by_role("combobox", name="Model", exact=True).last.click()  # another model: the text stays unread
+    visitor.page.get_by_role("option", name="the model on this page").click()
+    expect(facts.first).to_have_text("180 MiB")
+    expect(picture.locator(".tv-note:not(.tv-error)")).to_contain_text("is not looked at")
+    box.fill(LLAMA.replace("32,", "16,", 1))
+    expect(facts.first).to_have_text("512 MiB")
+    expect(picture.get_by_text("is not looked at")).to_have_count(0)
 
 
 def test_the_examples_differ_as_their_configs_do(visit: Visit) -> None:
@@ -124,8 +131,7 @@ def test_the_examples_differ_as_their_configs_do(visit: Visit) -> None:
     expect(picture.get_by_role("row", name=re.compile("^window of 4,096"))).to_contain_text("4,095")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(("screen", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk", "phone"])
 def test_each_variant_fits_its_screen_and_axe_finds_nothing(
     visit: Visit, axe_source: str, screen: dict, scheme: str
 ) -> None:

@@ -9,7 +9,17 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.inference.test_int8 import ARCHITECTURES, SMALL, VOCABULARY, relative_error, run
 from tfviz.config import Settings
 from tfviz.inference.precision import int4, weight_bytes
-from tfviz.inference.precision.int4 import GROUP, Int4Linear, Int8Head, fits, pack, packed_block, to_groups, to_int4
+from tfviz.inference.precision.int4 import (
+    GROUP,
+    Int4Linear,
+    Int8Head,
+    fits,
+    pack,
+    packed_block,
+    packed_product,
+    to_groups,
+    to_int4,
+)
 from tfviz.inference.precision.int8 import Int8Embedding
 
 SENTENCES = ["The animal didn't cross the street because it was too tired.", "Water expands when it freezes."]
@@ -95,6 +105,24 @@ def test_an_order_that_is_not_known_is_taken_back_by_the_product_itself(monkeypa
 def test_a_transposed_input_gives_the_same_rows() -> None:
     layer, x = to_int4(nn.Linear(64, 16)), torch.randn(64, 6).bfloat16().t()
     assert torch.equal(layer(x), layer(x.contiguous()))
+
+
+def test_rows_that_are_a_part_of_wider_ones_are_multiplied_as_they_are() -> None:
+    layer, rows = to_int4(nn.Linear(64, 16, bias=False)), torch.randn(3, 128).bfloat16().narrow(1, 0, 64)
+    assert torch.equal(packed_product(rows, layer.packed, layer.groups), layer(rows.contiguous()))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_the_levels_stand_for_is_given_in_fp32(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not known:
+        monkeypatch.setattr(int4, "packed_block", lambda: None)
+    model = ARCHITECTURES["llama"]().eval()
+    converted = to_int4(model)
+    pairs = list(zip(model.modules(), converted.modules(), strict=True))
+    made = [(one.weight, other.dequantised()) for one, other in pairs if hasattr(other, "dequantised")]
+    assert len(made) > 10
+    for weight, restored_ in made:
+        assert restored_.dtype == torch.float32 and relative_error(weight, restored_) < 0.1
 
 
 @pytest.mark.parametrize("n_in, n_out, packs", [(30, 16, False), (64, 7, False), (32, 16, True)])

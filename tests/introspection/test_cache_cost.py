@@ -103,8 +103,9 @@ def test_an_exponent_is_found_over_the_upper_half() -> None:
     line = fit(n, [9.0, 9.0, 9.0, *(3e-3 * one**1.5 for one in n[3:])])
     assert line is not None and line.used == (64, 128, 256)
     assert (line.exponent, line.factor) == (pytest.approx(1.5), pytest.approx(3e-3))
-    assert fit([8], [1.0]) is None and fit([8, 16], [1.0, 2.0]).exponent == pytest.approx(1)  # type: ignore[union-attr]
-    assert fit([8, 16], [0.0, 1.0]) is None
+    few = fit([8, 16, 32, 54], [9.0, 16.0, 32.0, 54.0])
+    assert few is not None and few.used == (16, 32, 54) and few.exponent == pytest.approx(1)
+    assert fit([8, 16], [1.0, 2.0]) is None and fit([8, 16, 32], [0.0, 1.0, 2.0]) is None
 
 
 def test_values_between_two_contexts_lie_on_a_power() -> None:

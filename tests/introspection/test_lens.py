@@ -122,6 +122,16 @@ def test_rows_come_from_the_top_and_stay_as_they_were(loaded: Loaded, monkeypatc
     assert {int(one) for one in steps[-1].ids.ravel()} <= steps[-1].labels.keys()
 
 
+def test_a_lens_that_was_left_goes_on_where_it_was(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lens_module, "CHUNK", 1)
+    model, prompt = loaded("llama"), asked(loaded("llama"))
+    whole = list(lens_steps(model, prompt, 0, prompt.n_tokens))
+    rest = list(lens_steps(model, prompt, 0, prompt.n_tokens, had=whole[1]))
+    assert [step.begun for step in rest] == [2, 1, 0] and rest[-1].labels == whole[-1].labels
+    for name in ("ids", "ranks", "kl", "entropy", "log_probs", "final_log_probs", "own_log_probs"):
+        np.testing.assert_array_equal(getattr(rest[-1], name), getattr(whole[-1], name))
+
+
 def test_of_a_long_text_only_what_the_pass_gave_is_compared(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lens_module, "WHOLE", 4)
     model = loaded("llama")

@@ -1,6 +1,7 @@
 """The written-out step says what transformers' modules say, keeps their cache, and steps aside for other models."""
 
 import gc
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from tests.checkpoints import LLAMA_LIKE, VOCABULARY, byte_level_tokenizer
 from tfviz.inference.precision import PRECISIONS, weight_bytes
+from tfviz.inference.precision.int4 import GROUP, Int4Linear, packed_block
 from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call
 from tfviz.sources import flat_decoding as written
 from tfviz.sources.base import LoadedModel
@@ -55,6 +57,8 @@ OTHERS: dict[str, Callable[[], Any]] = {
         hf.LlamaConfig(**LONG, rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0})
     ),
 }
+PACKED = LONG | {"hidden_size": 128, "intermediate_size": 192}  # whole blocks of 64 packed outputs
+JOINED = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_proj")}
 Models = Callable[[str], LoadedModel]
 
 
@@ -244,6 +248,89 @@ def test_laying_weights_side_by_side_changes_no_value_and_takes_no_memory(quiet_
     assert whole is not None and torch.equal(whole, torch.cat(parts))
     assert whole.untyped_storage().data_ptr() == parts[0].untyped_storage().data_ptr()
     assert joined(parts[::-1]) is None and joined([parts[0], attention.o_proj.weight]) is None
+
+
+@pytest.fixture
+def int4(quiet_transformers: None) -> Any:
+    """A model whose projections fill blocks, in INT4; its weights lie apart."""
+    torch.manual_seed(0)
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(**PACKED, tie_word_embeddings=True)).eval().requires_grad_(False)
+    assert packed_block() in (64, 32), "this processor packs in an order that is not known here"
+    return PRECISIONS["int4"].convert(model)
+
+
+def projections(model: Any, part: str) -> list[Int4Linear]:
+    found = [getattr(getattr(model.model.layers[1], part), name) for name in JOINED[part]]
+    assert all(type(one) is Int4Linear for one in found)
+    return found
+
+
+def kept_by(product: Any) -> dict[str, Tensor]:
+    """Every tensor that a product made by `_together` holds on to."""
+    found = inspect.getclosurevars(product).nonlocals
+    return {name: one for name, one in found.items() if isinstance(one, Tensor)}
+
+
+def place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (2, 5), (1, 600)])
+@pytest.mark.parametrize("part", JOINED)
+@torch.inference_mode()
+def test_packed_int4_side_by_side_gives_exactly_what_each_projection_gives(
+    part: str, shape: tuple[int, int], int4: Any
+) -> None:
+    wide = torch.randn(*shape, 2 * 128, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x = wide.narrow(-1, 0, 128)  # as the step's norm gives it: a part of wider rows
+    packed = [one._product(x.flatten(0, -2)).unflatten(0, shape) for one in projections(int4, part)]
+    assert written._together(*projections(int4, part)) is None, "they lie side by side before they are laid so"
+    lay_side_by_side(int4)
+    parts = projections(int4, part)
+    product = written._together(*parts)
+    assert product is not None
+    assert torch.equal(product(x), torch.cat(packed, dim=-1))
+    assert torch.equal(torch.cat([one._product(x.flatten(0, -2)) for one in parts], -1), product(x).flatten(0, -2))
+    for one, mine in zip(written._apart(*parts)(x), packed, strict=True):
+        assert torch.equal(one, mine)
+
+
+@pytest.mark.parametrize("part", JOINED)
+def test_of_packed_int4_nothing_is_held_twice_but_the_scales_of_its_groups(part: str, int4: Any) -> None:
+    before, size = {name: one.clone() for name, one in int4.state_dict().items()}, weight_bytes(int4)
+    lay_side_by_side(int4)
+    assert all(torch.equal(one, before[name]) for name, one in int4.state_dict().items())
+    assert weight_bytes(int4) == size
+    parts = projections(int4, part)
+    n_levels = sum(one.out_features * one.in_features for one in parts)
+    assert {place(one.packed) for one in parts} == {place(parts[0].packed)}
+    assert parts[0].packed.untyped_storage().nbytes() == n_levels // 2  # the old ones are not in it as well
+    kept = kept_by(written._together(*parts))
+    assert kept.keys() == {"packed", "groups"}
+    assert place(kept["packed"]) == place(parts[0].packed)
+    assert kept["groups"].untyped_storage().nbytes() == n_levels // GROUP * 2 * 2  # scale and middle, BF16
+
+
+def test_packed_int4_that_does_not_fill_its_blocks_stays_apart(int4: Any) -> None:
+    attention = int4.model.layers[1].self_attn
+    attention.v_proj = Int4Linear(torch.randn(16, 128), None)
+    lay_side_by_side(int4)
+    parts = projections(int4, "self_attn")
+    assert len({place(one.packed) for one in parts}) == 3 and written._together(*parts) is None
+    x = torch.randn(3, 1, 128).bfloat16()
+    assert torch.equal(written._joined(*parts)(x), torch.cat([one(x) for one in parts], dim=-1))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_step_over_packed_int4_says_what_the_modules_say(rows: int, int4: Any, models: Models) -> None:
+    int4.set_attn_implementation("tfviz")
+    model = replace(models("llama"), precision="int4", model=lay_side_by_side(int4))
+    ours, theirs = flat(model, rows), generic(model, rows)
+    for token in (5, 9, 11):
+        mine, other = ours.logits().float(), theirs.logits().float()
+        assert float((mine - other).norm() / other.norm()) < 0.03
+        for decoding in (ours, theirs):
+            decoding.append(torch.full((rows,), token))
 
 
 def test_weights_that_lie_apart_are_multiplied_apart(models: Models) -> None:

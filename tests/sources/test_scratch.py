@@ -94,9 +94,12 @@ def test_kernel_and_precision_switches_apply_to_our_models(name: str, precision:
     reference = exact.forward(prompt, AttentionCall("naive"))
     outputs = [model.forward(prompt, AttentionCall(kernel)).float() for kernel in ("naive", "flash")]
     bound = (1e-5 if precision == "fp32" else 0.1) * reference.std()
+    rounding = bound  # random weights use all of a group's range: 4 bits cost .196, measured, trained ones .039
+    if precision == "int4" and model.random:
+        rounding = 0.25 * reference.std()
     assert (outputs[0] - outputs[1]).square().mean().sqrt() < bound
-    assert (outputs[0] - reference).square().mean().sqrt() < bound
-    assert model.weight_bytes <= exact.weight_bytes
+    assert (outputs[0] - reference).square().mean().sqrt() < rounding
+    assert model.weight_bytes <= exact.weight_bytes and model.n_parameters == exact.n_parameters
 
 
 def test_random_weights_are_the_same_every_time_and_disturb_no_other_draw() -> None:

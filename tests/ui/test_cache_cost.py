@@ -65,7 +65,7 @@ def test_measured_points_are_drawn_with_their_exponents_and_where_they_cross() -
     assert [list(one.y) for one in times.figure.data[2:]] == [  # type: ignore[union-attr]
         pytest.approx([1, 1, 1, 1]), pytest.approx([0.5 * (n / 8) ** 1.5 for n in LENGTHS])
     ]  # fmt: skip
-    assert "n^0.00, without as n^1.50" in times.note and "n = 32 – 64 (the upper half, 2 points" in times.note
+    assert "n^0.00, without as n^1.50" in times.note and "3 largest contexts, n\u00a0=\u00a016 – 64" in times.note
     assert times.figure.layout.shapes[0].x0 == pytest.approx(8 * 2 ** (2 / 3))  # type: ignore[union-attr]
     assert "<tiny>, FP32, on CPU, threads: 2" in times.note
     assert "0.0570 s with the cache" in areas.note and len(areas.figure.data) == 2  # type: ignore[union-attr]
@@ -98,7 +98,7 @@ def test_a_windowed_cache_promises_no_line_and_says_so() -> None:
 def test_while_it_is_measured_few_figures_are_drawn() -> None:
     growing = drawn(found(*POINTS[:1]), part=0.3)
     assert growing.part == 0.3 and not growing.badges and sum(panel.figure is not None for panel in growing.panels) == 2
-    assert "needs two points" in growing.panels[0].note
+    assert "needs three points" in growing.panels[0].note
     assert len(drawn(Sweep((), LENGTHS, 0.1), part=0.1).panels) == 3
 
 

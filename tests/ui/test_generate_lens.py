@@ -208,10 +208,19 @@ def test_a_lens_is_computed_once_and_then_drawn_from_what_is_kept(loaded: Loaded
     assert sent(again[0]) == sent(first[-1])
 
 
-def test_a_lens_that_nobody_waits_for_is_not_kept(loaded: Loaded) -> None:
+def test_a_lens_that_was_left_is_gone_on_with_for_another_choice(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfviz.introspection.lens.CHUNK", 1)  # a layer a step
     looking = scene(loaded, "llama")
+    drawing = tab.draw(looking)
+    assert sent(next(drawing))["begun"] == 3
     looking.bench.stops = True
-    assert list(tab.draw(looking)) == [] and not looking.bench.found
+    assert list(drawing) == []  # two rows are there
+    looking.bench.stops = False
+    other = Scene(EN, looking.bench, "id", looking.trace, {**PLACE, "layer": 0, "query": 1}, looking.stop)
+    drawn = [sent(one) for one in tab.draw(other)]
+    assert [one["begun"] for one in drawn] == [2, 1, 0] and drawn[-1]["query"] == 1
 
 
 def test_of_an_encoder_decoder_the_decoder_is_read_whatever_is_selected(loaded: Loaded) -> None:

@@ -223,10 +223,10 @@ class Fit:
 
 
 def fit(n: Sequence[int], values: Sequence[float]) -> Fit | None:
-    """Over the upper half of the contexts; None below two of them."""
-    half = len(n) // 2 if len(n) > 2 else 0
+    """Over the upper half of the contexts, three at least; None where there are fewer."""
+    half = max(0, min(len(n) // 2, len(n) - 3))
     x, y = np.asarray(n[half:], dtype=np.float64), np.asarray(values[half:], dtype=np.float64)
-    if len(x) < 2 or not (y > 0).all():
+    if len(x) < 3 or not (y > 0).all():
         return None
     exponent, shift = np.polyfit(np.log(x), np.log(y), 1)
     return Fit(float(exponent), float(np.exp(shift)), tuple(int(one) for one in x))

@@ -87,18 +87,21 @@ class _Pass:
     own: Tensor  # [own, vocabulary]: the model's own logits of the last columns
 
 
-def lens_steps(loaded: LoadedModel, prompt: Prompt, first: int, end: int, kernel: str = "flash") -> Iterator[Lens]:
+def lens_steps(
+    loaded: LoadedModel, prompt: Prompt, first: int, end: int, kernel: str = "flash", had: Lens | None = None
+) -> Iterator[Lens]:
     """Positions `first` to `end` from the last layer down to the embedding, a few layers a step.
 
-    Of an encoder-decoder the decoder's side. `WrongModel` without a head, `UnsupportedHere` if no layer is found.
+    Of an encoder-decoder the decoder's side. `had`: the same lens as far as it was computed; it goes on from there.
+    `WrongModel` without a head, `UnsupportedHere` if no layer is found.
     """
     if not loaded.has_logits:
         raise WrongModel("generate.lens.error.no_head", model=loaded.label)
     seen = _look(loaded, prompt, (first, end), kernel)
     last, own = _through(loaded, prompt, seen, seen.rows[-1], kernel).float(), seen.own.float()
     gap, final = _gap(last, own), last.log_softmax(-1)
-    told, top = [_tell(final, final)], _top(own.log_softmax(-1))
-    rest, each = list(reversed(seen.rows[:-1])), max(1, CHUNK // (4 * last.numel()))
+    told, top = [_tell(final, final)] if had is None else _rows(had), _top(own.log_softmax(-1))
+    rest, each = list(reversed(seen.rows[: -len(told)])), max(1, CHUNK // (4 * last.numel()))
     labels: dict[int, str] = {}
     while True:
         _name(loaded, np.concatenate([top[0].ravel(), *(one[0].ravel() for one in told)]), labels)
@@ -108,6 +111,12 @@ def lens_steps(loaded: LoadedModel, prompt: Prompt, first: int, end: int, kernel
         now, rest = rest[:each], rest[each:]
         logits = _through(loaded, prompt, seen, torch.cat(now), kernel).float()
         told = [*reversed([_tell(one.log_softmax(-1), final) for one in logits.split(len(last))]), *told]
+
+
+def _rows(lens: Lens) -> list[tuple[Array, ...]]:
+    """What `_tell` said of each row that is there."""
+    arrays = (lens.ids, lens.log_probs, lens.final_log_probs, lens.ranks, lens.kl, lens.entropy)
+    return list(zip(*arrays, strict=True))
 
 
 def _lens(

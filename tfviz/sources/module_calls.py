@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tfviz.inference.precision.int4 import Int4Linear
 from tfviz.model.attention_call import AttentionCall, AttentionRecord
 from tfviz.sources.base import LoadedModel, Prompt
 
@@ -141,7 +142,9 @@ def _first_tensor(found: Any) -> Tensor | None:
 
 
 def own_weights(module: nn.Module) -> Iterator[tuple[str, Tensor, int]]:
-    """(name, tensor, where it lies) of the weights of this very module; INT8 tables count as weights."""
+    """(name, tensor, where it lies) of the weights of this very module; INT8 tables and packed INT4 count too."""
     tables = ((name, buffer) for name, buffer in module.named_buffers(recurse=False) if buffer.dtype == torch.int8)
     for name, tensor in (*module.named_parameters(recurse=False), *tables):
         yield name, tensor, tensor.data_ptr() or id(tensor)
+    if isinstance(module, Int4Linear):  # its bytes hold two numbers each: counted as the matrix that they stand for
+        yield "weight", module.weight, module.packed.data_ptr()

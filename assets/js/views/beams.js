@@ -37,14 +37,14 @@
   const signed = x => String(Number(x.toPrecision(4))).replace(/-/g, '\u2212');
 
   function build(box) {
-    const state = { box, at: 0, width: 0 };
+    const state = { box, at: 0, width: 0, left: 0 };
     const root = el('div', 'tv-beams', box);
     state.said = el('div', 'tv-beams-said', root);
     state.scroll = el('div', 'tv-beams-scroll', root);
     state.canvas = el('div', 'tv-beams-tree', state.scroll, { role: 'group' });
     state.legend = el('div', 'tv-beams-legend', root);
-    const over = event => { const i = indexOf(event.target); if (i !== null) read(state, i); };
-    state.canvas.addEventListener('pointerover', over);
+    const over = event => { const i = indexOf(event.target); if (i !== null && i !== state.pointed) { read(state, i); state.pointed = i; } };
+    state.canvas.addEventListener('pointermove', over); // not pointerover: a tree that grows under a resting pointer is not pointed at
     state.canvas.addEventListener('focusin', event => { over(event); state.at = indexOf(event.target) ?? state.at; rove(state); });
     state.canvas.addEventListener('focusout', () => read(state, state.at, true));
     state.canvas.addEventListener('pointerleave', () => read(state, state.at, !state.canvas.contains(document.activeElement)));
@@ -148,6 +148,7 @@
     const { data, said } = state, { words } = data, path = new Set(way(data, i));
     state.edges.forEach((edge, k) => edge.classList.toggle('path', !quiet && path.has(k)));
     state.nodes.forEach((one, k) => one.classList.toggle('path', !quiet && path.has(k)));
+    state.pointed = null;
     said.replaceChildren();
     const text = el('p', 'tv-beams-text', said);
     el('span', '', text, { text: words.path });
@@ -180,9 +181,10 @@
     states.set(box, state);
     const grows = state.data && state.data.labels.length <= data.labels.length && state.data.labels.every((label, i) => label === data.labels[i]);
     state.follow = !state.canvas.contains(document.activeElement);
+    const still = !grows || (state.follow && Math.abs(state.scroll.scrollLeft - state.left) < 2); // nobody has scrolled it
     Object.assign(state, { data, api });
     draw(state);
-    if (!grows) state.scroll.scrollLeft = 0;
-    if (!data.stopped && state.follow) state.scroll.scrollLeft = state.scroll.scrollWidth;
+    if (still) state.scroll.scrollLeft = data.stopped ? 0 : state.scroll.scrollWidth; // its newest tokens; complete: from its root on
+    if (still) state.left = state.scroll.scrollLeft;
   };
 })();

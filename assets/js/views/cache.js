@@ -45,7 +45,7 @@
       box.classList.add('tv-cache');
       const sizes = new ResizeObserver(() => {
         if (!box.isConnected) return sizes.disconnect();
-        if (this.data && box.clientWidth && box.clientWidth !== this.width) { this.build(); this.paint(); }
+        if (this.data && box.clientWidth && box.clientWidth !== this.width) { this.build(); this.paint(); this.reveal(); }
       });
       sizes.observe(box);
     }
@@ -128,8 +128,8 @@
       const { data, words } = this, own = which === 'own', chosen = (data.kind === 'cross') !== own;
       const heads = own ? data.kv_heads : data.cross_heads, n = own ? this.columns : data.memory.length, rows = sum(heads);
       const gutter = this.width < 560 ? 96 : 132, room = this.width - gutter - 4, texts = own ? [...data.tokens, ...data.said] : data.memory;
-      const above = clamp(14 + Math.max(...texts.map(text => sum([...text].map(one => one > '\u2e80' ? 12.5 : 7.4)))), ...SIZE.labels);
-      const wide = clamp(Math.floor(room / n), SIZE.least, SIZE.most);
+      const longest = Math.max(...texts.map(text => sum([...text].map(one => one > '\u2e80' ? 12.5 : 7.4)))), wide = clamp(Math.floor(room / n), SIZE.least, SIZE.most);
+      const upright = longest + 8 <= wide, above = upright ? SIZE.labels[0] : clamp(14 + longest, ...SIZE.labels);
       const tall = clamp(Math.floor((own ? 270 : 150) / rows), 2, 12), between = tall > 3 ? 3 : 1;
       const lanes = [];
       let y = 4;
@@ -139,7 +139,7 @@
       if (chosen) lane('attention', SIZE.attention);
       const root = el('div', `tv-cache-block of-${which}`, this.box);
       const names = el('div', 'tv-cache-gutter', root); names.style.width = `${gutter}px`; names.style.height = `${above + y}px`;
-      if (own) { const name = el('span', 'tv-cache-lane', names, { text: words.computed }); name.style.top = `${above - 20}px`; }
+      if (own) el('span', 'tv-cache-lane of-computed', names, { text: words.computed }).style.top = `${above - 2}px`;
       for (const one of lanes) {
         const name = el('span', `tv-cache-lane of-${one.name}`, names, { text: words[one.name] });
         name.style.top = `${above + one.y}px`;
@@ -147,7 +147,7 @@
       }
       const scroll = el('div', 'tv-cache-scroll', root, { tabindex: 0, role: 'group', 'aria-label': `${words.grid}: ${words[own ? 'cache' : 'cross']}`, 'data-name': `scroll-${which}` });
       const inner = el('div', 'tv-cache-inner', scroll); inner.style.width = `${n * wide}px`;
-      const labels = el('div', 'tv-cache-labels', inner); labels.style.height = `${above}px`;
+      const labels = el('div', `tv-cache-labels${upright ? ' upright' : ''}`, inner); labels.style.height = `${above}px`;
       const cells = Array.from({ length: n }, (_, c) => { const cell = el('span', '', labels); cell.style.width = `${wide}px`; el('bdi', '', cell, { dir: 'auto', text: own ? '' : data.memory[c] }); return cell; });
       const canvas = el('canvas', '', inner, { 'aria-hidden': 'true' }), ratio = window.devicePixelRatio || 1;
       canvas.width = Math.round(n * wide * ratio); canvas.height = Math.round(y * ratio); canvas.style.width = `${n * wide}px`; canvas.style.height = `${y}px`;
@@ -183,7 +183,7 @@
 
     card(parent, name, bars) {
       const root = el('section', `tv-cache-card of-${name}`, parent);
-      el('h4', '', root, { text: this.words[name] });
+      el('h3', '', root, { text: this.words[name] });
       const card = { root, big: el('p', 'tv-cache-big', root), body: el('div', '', root) };
       if (bars) card.bars = ['with', 'without'].map(way => {
         const line = el('div', `tv-cache-way of-${way}`, card.body);
@@ -209,7 +209,7 @@
     }
 
     chart(parent, name) {                                       // each step's figures in one small chart; a click goes there
-      const W = 300, H = 74, lines = this.series(name), n = this.data.wanted, top = Math.max(...lines.flat()) || 1;
+      const W = 300, H = 74, lines = this.series(name), n = this.data.done ? this.data.steps.length : this.data.wanted, top = Math.max(...lines.flat()) || 1;
       const x = i => n < 2 ? W / 2 : 4 + i / (n - 1) * (W - 8), y = value => H - 3 - value / top * (H - 10);
       const root = svg('svg', parent, { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: 'none', class: 'tv-cache-chart', 'aria-hidden': 'true' });
       svg('line', root, { x1: 0, x2: W, y1: H - 2, y2: H - 2, class: 'axis' });
@@ -253,7 +253,7 @@
         value.textContent = count(work[i]); value.title = whole(work[i]);
       });
       const slowest = Math.max(...data.steps.map(one => Math.max(...one.ms))), gain = step.ms[1] / step.ms[0];
-      this.time.big.textContent = first ? words.same : fill(words[gain >= 1 ? 'faster' : 'slower'], { x: Math.max(gain, 1 / gain).toFixed(2) });
+      this.time.big.textContent = first ? words['same.work'] : fill(words[gain >= 1 ? 'faster' : 'slower'], { x: Math.max(gain, 1 / gain).toFixed(2) });
       this.time.bars.forEach(({ track, value }, i) => {
         if (!track.children.length) el('i', i ? 'without' : 'with', track);
         track.firstChild.style.width = `${100 * step.ms[i] / slowest}%`;
@@ -333,7 +333,7 @@
       const { colour } = this, values = Array.from({ length: n }, (_, c) => this.weight(c, own)), low = y + height - 1;
       const most = Math.max(...values.filter(Number.isFinite), 1e-9), room = height - 16;
       pen.fillStyle = colour.line; pen.fillRect(0, low, n * wide, 1);
-      const told = new Set(values.map((value, c) => [value, c]).filter(([value]) => value > 0).sort((a, b) => b[0] - a[0]).slice(0, wide >= 26 ? 5 : 1).map(([, c]) => c));
+      const told = new Set(values.map((value, c) => [value, c]).filter(([value]) => value >= .005).sort((a, b) => b[0] - a[0]).slice(0, wide >= 26 ? 5 : 1).map(([, c]) => c));
       pen.font = `11px ${getComputedStyle(this.box).getPropertyValue('--tv-mono') || 'monospace'}`; pen.textAlign = 'center';
       values.forEach((value, c) => {
         if (!(value > 0)) return;
@@ -348,24 +348,26 @@
       const { data, step, words } = this, cross = data.kind === 'cross', [dim, valueDim] = data.dims, held = cross ? data.n_memory : this.reads(data.layer);
       const fresh = cross ? (this.at ? 0 : data.n_memory) : step.new, tail = cross ? '_cross' : '';
       this.tensors.replaceChildren();
-      el('h4', '', this.tensors, { text: fill(words.tensors, { layer: data.layer }) });
+      el('h3', '', this.tensors, { text: fill(words.tensors, { layer: data.layer }) });
       const scroll = el('div', 'tv-cache-wide', this.tensors, { tabindex: 0, role: 'group', 'aria-label': fill(words.tensors, { layer: data.layer }), 'data-name': 'tensors' });
       const table = el('table', '', scroll), head = el('tr', '', el('thead', '', table)), body = el('tbody', '', table);
-      for (const name of ['tensor', 'shape', 'first', 'strip']) el('th', '', head, { scope: 'col', text: words[name] });
+      for (const name of ['tensor', 'shape', 'strip', 'first']) el('th', '', head, { scope: 'col', text: words[name] });
       el('small', '', head.children[1], { text: words.axes });
+      const signs = el('small', '', head.children[2], { text: words['strip.rows'] });
+      for (const sign of ['below', 'above']) { const one = el('span', '', signs); el('i', sign, one); one.append(words[sign]); }
+      el('small', '', head.children[3], { text: words['first.row'] });
       const line = (name, of, shape, group) => {
         const row = el('tr', `of-${name[0]}`, body);
         el('th', '', row, { scope: 'row', text: words[name] });
         el('td', 'shape', row, { text: `[${shape.join(', ')}]` });
-        const few = el('td', 'few', row), strip = el('td', 'strip', row);
+        const strip = el('td', 'strip', row), few = el('td', 'few', row);
         el('small', '', row.firstChild, { text: fill(words[group ? 'row_kv' : 'row'], { head: data.head, group: data.group }) });
         if (!this.ink) return;
         const all = data.vectors[of], [n, width] = all.shape;
         let from, to;
         if (of === 'q') [from, to] = [this.at, this.at + 1];
         else if (cross) [from, to] = [0, n];
-        else if (name === 'K' || name === 'V') [from, to] = [Math.max(0, step.total - held - data.folded), step.total - data.folded];
-        else [from, to] = [step.total - data.folded - 1, step.total - data.folded];
+        else [from, to] = [Math.max(0, step.total - (name === 'K' || name === 'V' ? held : fresh) - data.folded), step.total - data.folded];
         few.textContent = all.few[to - 1].map(number).join('  ') + (width > all.few[0].length ? '  \u2026' : '');
         this.paintInk(el('canvas', '', strip, { 'aria-hidden': 'true' }), this.ink[of], width, from, to);
       };
@@ -395,8 +397,9 @@
       this.paint(); this.reveal();
     }
     reveal() {                                                  // the newest column stays in sight where columns scroll
-      const x = this.column(this.step.total - 1) * this.own.wide, { scroll } = this;
-      if (x < scroll.scrollLeft || x > scroll.scrollLeft + scroll.clientWidth - 2 * this.own.wide) scroll.scrollLeft = x - scroll.clientWidth / 2;
+      const { wide } = this.own, { scroll } = this, end = (this.column(this.step.total - 1) + 2) * wide, room = scroll.clientWidth; // the next token's too
+      if (!this.at) scroll.scrollLeft = end - room;             // of the prompt, all or its last part
+      else if (end - 2 * wide < scroll.scrollLeft || end > scroll.scrollLeft + room) scroll.scrollLeft = end - wide - room / 2;
     }
     play() {
       if (this.at === this.data.steps.length - 1) this.go(0);
@@ -420,9 +423,11 @@
 
     over(canvas, event) { const area = canvas.getBoundingClientRect(); return [event.clientX - area.left, event.clientY - area.top]; }
 
-    row({ tops, heads, tall }, y) {                             // (layer, key/value head) under the pointer
-      for (let i = 0; i < tops.length; i++) if (y >= tops[i] && y < tops[i] + heads[i] * tall) return [i, Math.min(heads[i] - 1, Math.floor((y - tops[i]) / tall))];
-      return null;
+    row({ lanes, tops, heads, tall }, y) {                      // (layer, key/value head) under the pointer; the line between two layers counts with the upper one
+      const { y: from, height } = lanes.find(({ name }) => name === 'cache' || name === 'cross');
+      if (y < from || y >= from + height) return null;
+      const i = tops.findLastIndex(top => top <= y);
+      return [i, clamp(Math.floor((y - tops[i]) / tall), 0, heads[i] - 1)];
     }
 
     choose({ which }, layer, group) {

@@ -106,7 +106,8 @@ def packed_block() -> int | None:
 
 
 def packed_product(rows: Tensor, packed: Tensor, groups: Tensor) -> Tensor:
-    """BF16 [rows, in], contiguous, times a packed weight [out, in] transposed -> BF16 [rows, out]."""
+    """BF16 [rows, in] times a packed weight [out, in] transposed -> BF16 [rows, out]."""
+    rows = rows.contiguous()  # the products take nothing else; a norm's output may be part of wider rows
     if rows.is_cuda:
         return torch.ops.aten._weight_int4pack_mm(rows, packed, GROUP, groups)
     return torch.ops.aten._weight_int4pack_mm_for_cpu(rows, packed, GROUP, groups)
@@ -134,7 +135,11 @@ class Int4Linear(nn.Module):
         return nothing.expand(self.out_features, self.in_features)
 
     def dequantised(self) -> Tensor:
-        """The BF16 weight [out, in] that the levels stand for; one product with the identity where it must be."""
+        """The FP32 weight [out, in] that the levels stand for, rounded as BF16 holds it."""
+        return self._restored().float()
+
+    def _restored(self) -> Tensor:
+        """BF16 [out, in]; by one product with the identity where the packed order is not known."""
         block = self._block()
         if block is None:
             one_hot = torch.eye(self.in_features, dtype=torch.bfloat16, device=self.packed.device)
@@ -152,7 +157,7 @@ class Int4Linear(nn.Module):
         """[..., in] -> [..., out], BF16."""
         rows = x.reshape(-1, self.in_features).to(torch.bfloat16)
         many = len(rows) >= MANY_ROWS and self._block() is not None
-        out = F.linear(rows, self.dequantised()) if many else self._product(rows.contiguous())
+        out = F.linear(rows, self._restored()) if many else self._product(rows)
         if self.bias is not None:
             out = out + self.bias
         return out.view(*x.shape[:-1], self.out_features)

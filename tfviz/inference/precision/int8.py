@@ -113,7 +113,7 @@ class _Int8Table(nn.Module):
 
     def dequantised(self) -> Tensor:
         """The FP32 weight [out, in] that the table stands for."""
-        return rotate(self.levels * self.scale[:, None], self.rotation)
+        return rotate(self.levels * self.scale.float()[:, None], self.rotation)
 
 
 class Int8Linear(_Int8Table):

@@ -211,8 +211,12 @@ def _fits(points: Sequence["Point"], t: Translator) -> str:
     if fits[0] is None or fits[1] is None:
         return t("cache.cost.fit.none")
     used = f"{fits[0].used[0]:,} – {fits[0].used[-1]:,}"
-    exponents = {way: f"{line.exponent:.2f}" for way, line in zip(WAYS, fits, strict=True) if line is not None}
+    exponents = {way: _exponent(line) for way, line in zip(WAYS, fits, strict=True) if line is not None}
     return t("cache.cost.fit", **exponents, used=used, n=len(fits[0].used))
+
+
+def _exponent(line: "Fit") -> str:
+    return f"{round(line.exponent, 2) + 0.0:.2f}".replace("-", "\u2212")  # + 0.0: no minus before a zero
 
 
 def _half(shape: "DecoderShape", memory: int, t: Translator) -> str:

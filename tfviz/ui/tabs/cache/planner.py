@@ -1,5 +1,6 @@
 """KV cache, the planner: bytes of the cache of any model before it is loaded, and the largest context that fits."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,17 @@ def controls(t: Translator) -> dict[str, Any]:
         max_length=200_000,
         elem_id="planner-config",
     )
-    config.input(None, js=f"() => '{PASTED}'", outputs=model, show_progress="hidden", api_visibility="private")
     named = [(t(f"cache.planner.{one}"), one) for one in PRECISIONS]
     weights = [(t(f"cache.planner.weights.{one}"), one) for one in WEIGHT_BITS]
+    parameters = gr.Number(0, minimum=0, maximum=100_000, label=t("cache.planner.parameters"))
+    config.change(  # `input` would hear key presses only, not pasting
+        None,
+        [config, model, parameters],
+        [model, parameters],
+        js=_chosen_by_pasting(),
+        show_progress="hidden",
+        api_visibility="private",
+    )
     return {
         "model": model,
         "config": config,
@@ -109,9 +118,18 @@ def controls(t: Translator) -> dict[str, Any]:
         "precision": gr.Radio(named, value="fp16", label=t("cache.planner.precision")),
         "memory": gr.Number(24, minimum=0.001, maximum=MOST_GIB, label=t("cache.planner.memory")),
         "weights": gr.Dropdown(weights, value="fp16", label=t("cache.planner.weights")),
-        "parameters": gr.Number(0, minimum=0, maximum=100_000, label=t("cache.planner.parameters")),
+        "parameters": parameters,
         "source": gr.Number(512, minimum=1, maximum=MOST_TOKENS, precision=0, label=t("cache.planner.source")),
     }
+
+
+def _chosen_by_pasting() -> str:
+    """JavaScript: a config in the box is the model that is meant, and an example's parameters are not another's."""
+    known = json.dumps({one.values["config"]: one.values["parameters"] for one in TRIES})
+    return f"""(text, model, n) => {{
+        const known = {known}, stale = Object.values(known).includes(n);
+        return [text.trim() ? "{PASTED}" : model, known[text] ?? (stale ? 0 : n)];
+    }}"""
 
 
 def code() -> Sequence[Callable[..., Any]]:

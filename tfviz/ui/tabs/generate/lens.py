@@ -25,7 +25,8 @@ FORMULAS = (
     r"\text{KL}(p_{\text{final}} \,\|\, p_\ell) = \sum_v p_{\text{final}}(v)\,"
     r"\ln \frac{p_{\text{final}}(v)}{p_\ell(v)}",
 )
-SAME = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 5e-2}  # relative gap to the model's own logits; others as FP32
+# relative gap to the model's own logits; others as FP32
+SAME = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 5e-2, "int4": 5e-2}
 LIST, SHARE = 1e-4, 1e-6  # of log-probabilities that stand in two places; of a distance that cannot be below 0
 WORDS = (
     "grid colour by_prob by_rank by_kl by_entropy same prob rank kl entropy nats layer after_layer embedding "
@@ -48,15 +49,16 @@ def draw(scene: Scene) -> Iterator[Picture]:
     shown = [token.label for token in tokens]
     show = partial(picture, labels=shown, place=place, query=query, family=trace.family, t=scene.t)
     show = partial(show, precision=trace.precision, id=f"{scene.trace_id}/{first}", other_side=other_side)
-    if found is None:
-        for found in scene.stream(partial(lens_steps, first=first, end=end, kernel=trace.kernel)):
+    if found is None or not found.done:  # another choice of layer or token goes on where the last one was left
+        job = partial(lens_steps, first=first, end=end, kernel=trace.kernel, had=found)
+        for found in scene.stream(job):
+            scene.bench.remember(scene.trace_id, key, found)
             if scene.stop():
                 return
             if not found.done:
                 yield show(found)
         if found is None or not found.done:
             return  # a newer wish is there
-        scene.bench.remember(scene.trace_id, key, found)
     yield show(found)
 
 

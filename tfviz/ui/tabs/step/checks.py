@@ -9,7 +9,8 @@ from tfviz.ui.i18n import Translator, significant
 from tfviz.ui.tabs.step.shown import KEYS_SHOWN, Shown
 from tfviz.ui.tabs.step.stages import is_root
 
-HEAD = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 5e-2, "int8": 1e-4}  # of the largest number; INT8 attends in FP32
+# of the largest number; INT8 attends in FP32, INT4 in BF16
+HEAD = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 5e-2, "int8": 1e-4, "int4": 5e-2}
 OUTPUT = HEAD | {"int8": 5e-2}  # W_O rounds what it reads to 8 bits
 ROUNDING = 1e-5  # of a sum of FP32 weights
 
