@@ -13,6 +13,7 @@ import pytest
 import tfviz
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
+from tfviz.errors import TfvizError
 from tfviz.introspection.workbench import default_workbench
 from tfviz.sources.catalog import CATALOG
 
@@ -222,3 +223,8 @@ def test_a_measurement_of_nothing_is_refused(changes: dict[str, Any], name: str)
 def test_what_is_no_text_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match="a text, or a pair of texts"):
         tfviz.trace(text)
+
+
+def test_generate_refuses_a_prompt_that_would_be_cut(checkpoint: Checkpoint) -> None:
+    with pytest.raises(TfvizError, match="The prompt has 1[0-9][0-9] tokens; gpt2 reads 64"):
+        tfviz.generate("the cat " * 60, model=str(checkpoint("gpt2")))

@@ -74,6 +74,16 @@
   }
   whenReady(typeWhatWaits);
 
+  /* A number beyond its box's ends counts as the end: then the box says so too, once it is left. */
+  document.addEventListener('focusout', ({ target: box }) => {
+    if (!box.matches?.('#tv-tabs .tv-split input[type="number"]') || box.dataset.of || box.value === '') return;
+    const low = box.min === '' ? -Infinity : Number(box.min), high = box.max === '' ? Infinity : Number(box.max);
+    const within = Math.min(high, Math.max(low, box.valueAsNumber));
+    if (!(within !== box.valueAsNumber)) return;
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(box, String(within));
+    for (const name of ['input', 'change']) box.dispatchEvent(new Event(name, { bubbles: true }));
+  });
+
   /* Which tab and section are open, in the address too. */
   document.addEventListener('click', event => {
     const button = event.target.closest?.('#tv-tabs button[role="tab"][data-tab-id]');

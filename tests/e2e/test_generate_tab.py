@@ -54,7 +54,7 @@ def test_a_text_goes_on_by_itself_and_its_first_token_does_not_wait_for_the_last
     ended(view)
     assert view.get_attribute("data-steps") == "24" and len(generated(view)) == 24
     expect(view.locator(".tv-decode-table tbody tr")).to_have_count(21)  # all tokens listed and all others
-    expect(view.locator(".tv-decode-state")).to_have_text(re.compile("24 new tokens"))
+    expect(view.locator(".tv-decode-state")).to_have_text(re.compile("all 24 new tokens"))
 
 
 def test_looking_back_over_a_finished_run_asks_the_server_nothing(visit: Visit) -> None:
@@ -150,6 +150,10 @@ def test_a_date_is_written_from_what_the_cross_attention_reads(visit: Visit) -> 
     assert "".join(generated(view)).startswith("2021-03-05")
     assert len(view.locator(".tv-decode-line").first.locator(".given").all()) >= len("March 5, 2021")
     expect(view.get_by_role("button", name=re.compile("Go on"))).to_be_hidden()
+    others = view.locator(".tv-decode-table .rest")
+    expect(others.locator("td").first).not_to_have_text("cut")  # however little they have, the model cuts nothing
+    expect(others.locator("td").last).to_have_text("cut")  # top-k 40, of which 20 are listed, then top-p
+    expect(visitor.page.get_by_role("checkbox", name=re.compile("chat template"))).to_be_disabled()
 
 
 def test_a_model_that_writes_no_text_says_what_to_choose(visit: Visit) -> None:
@@ -181,6 +185,32 @@ def test_generated_tokens_join_the_attention_tab_until_another_sentence_is_typed
         visitor.sentence.fill("the cat sat on the mat")
     expect(note).to_be_hidden()
     expect(visitor.view.locator(".tv-tokens button.written")).to_have_count(0)
+
+
+def test_a_text_goes_on_without_a_chat_template_where_there_is_none(visit: Visit) -> None:
+    visitor = visit("/?model=dates&text=March+5,+2021")
+    view = written(visitor)
+    with visitor.redrawn("generate.steps") as picture:
+        visitor.page.get_by_role("button", name="A question in the chat template").click()
+    ended(view)
+    expect(picture.locator(".tv-note").filter(has_text="has no chat template")).to_be_visible()
+    box = visitor.page.get_by_role("checkbox", name=re.compile("chat template"))
+    expect(box).to_be_enabled()
+    with visitor.redrawn("generate.steps"):
+        box.uncheck()
+    expect(box).to_be_disabled()
+
+
+def test_pieces_of_a_character_are_called_so_and_what_they_end_stands_beside_them(visit: Visit) -> None:
+    visitor = visit("/?text=今天天气很好，我们去公园")
+    view = written(visitor)
+    with visitor.redrawn("generate.steps"):
+        visitor.page.get_by_role("button", name="Temperature 0: always the most probable").click()
+    ended(view)
+    view.locator(".tv-decode-text .new").filter(has_text=re.compile("₃$")).first.click()  # the last of three
+    expect(view.locator(".tv-decode-hint").filter(has_text="is a piece of a character")).to_be_visible()
+    expect(view.locator(".tv-decode-table .taken th small")).to_have_text(re.compile("^ → [一-鿿]$"))
+    expect(view.locator(".tv-decode-table .taken th button")).to_have_attribute("title", re.compile("^E. .. .. → .$"))
 
 
 def test_what_the_chat_template_feeds_is_shown(visit: Visit) -> None:

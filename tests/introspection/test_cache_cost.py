@@ -41,7 +41,9 @@ def point(n: int, cached: float, uncached: float) -> Point:
 def test_the_sweep_measures_every_context_of_every_model(name: str, loaded: Loaded) -> None:
     model = loaded(name)
     prompt = model.prompt(TEXT, "the cat saw" if model.family == "encoder-decoder" else None)
-    shape, lengths, weights = prospect(model, prompt)
+    ahead = prospect(model, prompt)
+    shape, lengths, weights = ahead.shape, ahead.lengths, ahead.weights
+    assert ahead.limit is None or lengths[-1] < ahead.limit
     found = list(sweep(model, prompt, "naive", shape))
     parts = [one.part for one in found]
     assert parts == sorted(parts) and parts[-1] == 1 and weights == model.weight_bytes

@@ -105,6 +105,18 @@ def test_a_token_that_is_not_among_the_most_probable_is_listed_last() -> None:
     assert choice.prob == pytest.approx(float(logits.softmax(-1)[57])) == choice.probs["model"][-1]
 
 
+def test_the_rest_is_what_the_others_have_and_only_what_a_stage_leaves_out_is_cut() -> None:
+    logits = torch.linspace(-30, -31, 100)
+    logits[3] = 0
+    choice = choose_token(logits, Sampling(), torch.tensor([0]), 0, 0)
+    others = logits.double().exp().sort().values[:-LISTED].sum()
+    assert choice.rest["model"] == pytest.approx(float(others), rel=1e-4)  # where 1 - sum is 0 in FP32
+    assert choice.kept["model"] == 100 and set(choice.cut) == {None}
+    cold = choose_token(logits, Sampling(temperature=0.05, top_k=2), torch.tensor([0]), 0, 0)
+    assert cold.probs["temperature"][1] == 0 == cold.rest["temperature"] and cold.kept["temperature"] == 100
+    assert cold.cut[0] is None and cold.cut.count("top_k") == LISTED - cold.kept["top_k"] == LISTED - 2
+
+
 def test_uniform_logits_have_the_entropy_of_their_number() -> None:
     choice = choose_token(torch.zeros(50), Sampling(), torch.tensor([0]), 0, 0)
     assert choice.entropy == pytest.approx(math.log(50), abs=1e-5) and choice.surprise == pytest.approx(math.log(50))
@@ -190,7 +202,7 @@ def test_a_step_says_what_was_read_and_said(model: Model) -> None:
     for step in run_steps(loaded, prompt_of(loaded), run.plan):
         run.steps.append(step)
         assert step.said[-1] == step.token and step.token.id == step.id and len(step.said) == step.index + 1
-        assert step.text == loaded.decode(ids_of(run.steps))
+        assert loaded.decode(ids_of(run.steps)).startswith(step.text)  # without a character that is not yet whole
         assert 0 < step.forward_seconds < step.seconds
     assert run.prompt == prompt_of(loaded).source.tokens
     assert [step.read for step in run.steps[1:]] == [(step.token,) for step in run.steps[:-1]]
@@ -198,6 +210,7 @@ def test_a_step_says_what_was_read_and_said(model: Model) -> None:
     assert [seen["self", 0].query.shape[1] for seen in run.seen] == [len(run.prompt), 1, 1, 1, 1]
     kept = sum(row.key.nbytes + row.value.nbytes + row.query.nbytes for seen in run.seen for row in seen.values())
     assert run.nbytes > kept
+    assert run.text == loaded.decode(ids_of(run.steps))
 
 
 def test_labels_at_the_end_are_those_of_the_whole_text(model: Model) -> None:
@@ -206,6 +219,29 @@ def test_labels_at_the_end_are_those_of_the_whole_text(model: Model) -> None:
         assert [token.label for token in step.said] == [
             token.label for token in loaded.describe([token.id for token in step.said])
         ]
+
+
+def test_a_character_in_pieces_is_text_once_it_is_whole(model: Model) -> None:
+    gpt2 = model("gpt2")
+    ids = gpt2.tokenizer("a 背 b", add_special_tokens=False)["input_ids"]
+    made = steps_of(gpt2, Plan(max_new_tokens=len(ids) + 1, path=tuple(ids)))[: len(ids)]
+    labels = [step.token.text for step in made]
+    assert made[-1].text == "a 背 b" and labels.index("背") > 1
+    whole = labels.index("背")
+    assert not any("\ufffd" in step.text or "⟨" in step.text for step in made)
+    assert all("背" not in step.text for step in made[:whole]) and "背" in made[whole].text
+    taken = next(one for one in made[whole].top if one.id == made[whole].id)
+    assert (taken.pieces, taken.whole) == ("E8 83 8C", "背")
+    assert not any(one.whole for one in made[0].top)
+    cut = steps_of(gpt2, Plan(max_new_tokens=whole, path=tuple(ids)))[-1]
+    assert cut.text.endswith("⟩") and "\ufffd" not in cut.text  # the text ends in the midst of it
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_step_of_a_path_holds_what_was_read_by_then(model: Model, name: str) -> None:
+    one_by_one = steps_of(model(name), Plan(max_new_tokens=8))
+    path = steps_of(model(name), Plan(max_new_tokens=8, path=tuple(ids_of(one_by_one))))
+    assert [step.cache_bytes for step in path] == [step.cache_bytes for step in one_by_one]
 
 
 def test_nothing_is_recorded_unless_asked_for(model: Model) -> None:
@@ -302,7 +338,7 @@ def test_the_last_position_ends_the_text_with_a_sentence(model: Model) -> None:
 
 def test_each_ending_is_a_sentence_in_both_languages(model: Model) -> None:
     step = steps_of(model("gpt2"), Plan(1))[0]
-    assert step.stopped == "max_new_tokens" and "1 new" in step.reason() and step.reason("zh") != step.reason()
+    assert step.stopped == "max_new_tokens" and "New tokens: 1" in step.reason() and step.reason("zh") != step.reason()
     assert replace(step, stopped=None).reason() == ""
     for reason in ("end", "max_positions"):
         ended = replace(step, stopped=reason, limit=77)

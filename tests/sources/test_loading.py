@@ -230,3 +230,11 @@ def test_a_folder_is_found_where_it_lies_and_nothing_is_copied(checkpoint: Check
     located = locate(str(checkpoint("bert")), settings)
     assert (located.folder, located.origin, located.revision) == (checkpoint("bert"), "local", "local")
     assert not settings.cache.exists()
+
+
+def test_a_text_that_ends_within_a_character_shows_its_bytes(loaded: Loaded) -> None:
+    model = loaded("gpt2")
+    ids = model.prompt("the cat 龘").source.ids
+    assert model.decode(ids) == "the cat 龘"
+    assert model.decode(ids[:-1]) == "the cat ⟨E9⟩⟨BE⟩"
+    assert model.decode([*ids[:-1], *ids]) == "the cat ⟨E9⟩⟨BE⟩the cat 龘"

@@ -1,5 +1,6 @@
 """KV cache, the cost: exact words and numbers from hand-made points, and a badge that turns red."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from tests.ui.test_cache_steps import workbench as workbench
 from tfviz.errors import TfvizError
 from tfviz.inference.measure import Latency
 from tfviz.inference.work import AttentionShape, DecoderShape, with_cache, without_cache
-from tfviz.introspection.cache_cost import Point, Sweep
+from tfviz.introspection.cache_cost import Point, Prospect, Sweep
 from tfviz.introspection.workbench import Workbench
 from tfviz.messages import LANGUAGES
 from tfviz.ui.components.picture import Picture, pack, payload
@@ -39,8 +40,14 @@ def found(*points: Point, left_out: int | None = None) -> Sweep:
 POINTS = tuple(point(n, 0.001, 0.0005 * (n / 8) ** 1.5) for n in LENGTHS)
 
 
-def drawn(sweep: Sweep | None, t: Translator = EN, shape: DecoderShape = SHAPE, part: float | None = None) -> Picture:
-    return cost.picture(sweep, shape, LENGTHS, 3200, 0, WHERE, t, part)
+def drawn(
+    sweep: Sweep | None,
+    t: Translator = EN,
+    shape: DecoderShape = SHAPE,
+    part: float | None = None,
+    limit: int | None = None,
+) -> Picture:
+    return cost.picture(sweep, Prospect(shape, LENGTHS, 3200, limit), 0, WHERE, t, part)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -49,7 +56,7 @@ def test_before_a_measurement_the_formula_is_shown(language: str) -> None:
     assert not picture.badges and len(picture.notes) == 1 and "<tiny>" in picture.notes[0]
     work, room, numbers = picture.panels
     assert len(work.figure.data) == 5 and len(room.figure.data[1].x) == 0  # type: ignore[union-attr]
-    assert numbers.html.count("–") == 3 * len(LENGTHS)
+    assert "–" not in numbers.html and numbers.html.count('scope="col"') == 4  # no column of times yet
     pack(payload(picture))
 
 
@@ -92,7 +99,30 @@ def test_a_windowed_cache_promises_no_line_and_says_so() -> None:
     shape = replace(SHAPE, own=(replace(SHAPE.own[0], window=16),))
     picture = drawn(found(*POINTS), shape=shape)
     assert all(badge.ok is None for badge in picture.badges)
-    assert "sliding-window" in picture.panels[3].note and "∞" in picture.panels[1].note
+    assert "sliding-window" in picture.panels[3].note and "with the cache at no context" in picture.panels[1].note
+
+
+def test_the_columns_have_names_of_their_own() -> None:
+    heads = re.findall(r"<th[^>]*col[^>]*>(.*?)</th>", drawn(found(*POINTS)).panels[-1].html)
+    assert len(heads) == len(set(heads)) >= 7
+    assert drawn(found(POINTS[0]), part=0.2).panels[-1].html.count("–") == 2 + 3 * (len(LENGTHS) - 1)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_curves_end_at_the_models_last_position_and_no_sentence_goes_beyond_it(language: str) -> None:
+    work, room, _ = drawn(None, Translator(language), limit=80).panels
+    for panel in (work, room):
+        assert panel.figure is not None and max(panel.figure.data[0].x) == 80
+        assert panel.figure.layout.shapes[-1].x0 == 80 and "80" in panel.figure.layout.annotations[-1].text
+    assert "100" not in room.note and "80" in room.note and "2.50 KiB" in room.note and "3.12 KiB" in room.note
+    far = drawn(None, Translator(language), limit=8192).panels[1]
+    assert max(far.figure.data[0].x) == 8 * 64 and not far.figure.layout.shapes and "100" in far.note  # type: ignore[union-attr]
+
+
+def test_attention_that_is_half_beyond_the_last_position_only_is_said_so() -> None:
+    # 16 n of 480 + 16 n with the cache: half from n = 30; 16 n^2 of 352 n + 128 + 16 n^2 without: from n = 23
+    assert "with the cache from n = 30 on, without it from n = 23 on" in drawn(None).panels[0].note
+    assert "with the cache at none of this model's 25 positions" in drawn(None, limit=25).panels[0].note
 
 
 def test_while_it_is_measured_few_figures_are_drawn() -> None:

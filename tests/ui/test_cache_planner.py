@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tfviz.errors import TfvizError
 from tfviz.inference.cache_size import CACHE_PRECISIONS, CacheLayer, CacheShape, cache_bytes
 from tfviz.messages import LANGUAGES
 from tfviz.sources.cache_config import read_config
@@ -15,7 +16,7 @@ from tfviz.ui.components.picture import Picture, payload
 from tfviz.ui.i18n import Translator, megabytes
 from tfviz.ui.tabs.cache import planner
 from tfviz.ui.tabs.cache.planner import TRIES
-from tfviz.ui.tabs.cache.planner_picture import PRECISIONS, Wish, badges, picture, weight_bytes, whole_bytes
+from tfviz.ui.tabs.cache.planner_picture import PRECISIONS, Wish, badges, picture, weight_bytes, whole_bytes, within
 
 EN = Translator("en")
 WISH = Wish(1000, 2, "fp16", 1024**2, 0.0, None, 10)
@@ -79,6 +80,21 @@ def test_weights_that_fill_the_memory_leave_room_for_nothing() -> None:
 def test_a_context_beyond_the_model_is_said() -> None:
     assert any("4,096 positions" in note for note in picture(HYBRID, replace(WISH, context=5000), EN).notes)
     assert not picture(HYBRID, WISH, EN).notes
+
+
+@pytest.mark.parametrize(("limit", "context", "source"), [(64, 64, 64), (4096, 4096, 512), (None, 8192, 512)])
+def test_where_no_context_is_typed_it_is_the_models_limit(limit: int | None, context: int, source: int) -> None:
+    shape, wish = replace(HYBRID, limit=limit), replace(WISH, context=0, source=0)
+    assert within(shape, wish) == replace(WISH, context=context, source=source)
+    assert within(shape, WISH) == WISH
+    drawn = picture(shape, wish, EN)
+    assert not drawn.notes and f"cache of {context:,} tokens" in drawn.panels[0].html
+
+
+def test_a_single_token_is_called_one() -> None:
+    drawn = picture(HYBRID, replace(WISH, context=1, memory=2 * 3 * 64), EN)
+    assert "cache of 1 token × 2" in drawn.panels[0].html and "<dt>token fits into" in drawn.panels[0].html
+    assert "1 token fits, 2 do not" in drawn.badges[1].text and "is 1 token ×" in drawn.panels[1].note
 
 
 def test_windows_alone_fit_any_text() -> None:
@@ -167,15 +183,17 @@ def test_an_encoder_on_the_page_is_told_apart(loaded: Any) -> None:
 
 def test_the_box_counts_when_it_is_chosen(loaded: Any) -> None:
     page, text = scene(loaded("gpt2")), TRIES[1].values["config"]
-    assert "Paste a config.json" in planner.draw(page, **CONTROLS | {"model": "pasted"}).notes[0]
+    with pytest.raises(TfvizError, match=r"Paste a config\.json"):
+        planner.draw(page, **CONTROLS | {"model": "pasted"})
     drawn = planner.draw(page, **CONTROLS | {"model": "pasted", "config": text})
     assert drawn.panels[0].title == "Llama-3-8B" and "not subtracted" in drawn.notes[0]
-    assert "not looked at" in planner.draw(page, **CONTROLS | {"config": text}).notes[0]
+    own = planner.draw(page, **CONTROLS | {"config": text})  # another model is chosen: the text is not read
+    assert own.panels[0].title != "Llama-3-8B" and not any("config.json" in note for note in own.notes)
     assert planner.draw(page, **CONTROLS | {"model": "facebook/bart-base"}).panels[0].title == "BART base"
 
 
 @pytest.mark.parametrize(
-    "odd", [{"context": None}, {"context": 10**30}, {"batch": 0}, {"memory": None}, {"source": None}]
+    "odd", [{"context": None}, {"context": 0}, {"context": 10**30}, {"batch": 0}, {"memory": None}, {"source": None}]
 )
 def test_odd_numbers_are_brought_within_their_ends(odd: dict[str, Any], loaded: Any) -> None:
     assert not failing(planner.draw(scene(loaded("llama")), **CONTROLS | odd))

@@ -36,7 +36,9 @@ TEXT = "The animal didn't cross the street because it was too tired"
 def token_step(index: int = 0, probs: tuple[float, ...] = (0.5, 0.25), taken: int = 0, **more: Any) -> TokenStep:
     """A step of a vocabulary of 10 where `probs` are listed at every stage, and only the first is left by the last."""
     top = tuple(
-        Candidate(10 + i, f"t{i}", {name: p if name != "min_p" else float(i == 0) for name in NAMES})
+        Candidate(
+            10 + i, f"t{i}", {name: p if name != "min_p" else float(i == 0) for name in NAMES}, "min_p" if i else None
+        )
         for i, p in enumerate(probs)
     )
     token = Token(10 + taken, f"t{taken}", f"␣t{taken}")
@@ -99,7 +101,11 @@ def test_every_step_is_sent_with_its_numbers_as_they_are() -> None:
         "taken": [0, 0],
     }
     assert [token["text"] for token in sent["prompt"]] == ["The", "cat"]
-    assert (sent["going"], sent["more"], sent["said"]) == (False, 16, "2 new tokens, as asked for: it would go on.")
+    assert (sent["going"], sent["more"], sent["said"]) == (
+        False,
+        16,
+        "That was all 2 new tokens: the text would go on.",
+    )
 
 
 def test_candidates_travel_at_every_stage_with_the_probability_of_all_others() -> None:
@@ -108,6 +114,21 @@ def test_candidates_travel_at_every_stage_with_the_probability_of_all_others() -
     assert probs.tolist() == [[0.5, 0.25]] * 5 + [[1.0, 0.0]]
     assert (sent["ids"], sent["labels"]) == ([10, 11], ["t0", "t1"])
     assert sent["rest"] == [0.25] * 5 + [0.0] and sent["kept"] == [10] * 5 + [1]
+    assert sent["cuts"] == [len(NAMES), NAMES.index("min_p")] and sent["ends"] == [0, 0]
+
+
+def test_a_piece_that_ends_a_character_is_sent_with_it() -> None:
+    step = token_step()
+    top = (replace(step.top[0], label="⟨8C⟩", pieces="E8 83 8C", whole="背"), step.top[1])
+    assert data(steps.picture(shown(replace(step, top=top)), EN))["details"]["0"]["ends"] == [["E8 83 8C", "背"], 0]
+
+
+def test_one_new_token_is_said_as_one_and_a_path_is_timed_as_one_pass() -> None:
+    one = token_step(0, stopped="max_new_tokens", limit=1)
+    assert data(steps.picture(shown(one), EN))["said"] == "That was the one new token: the text would go on."
+    forced = [token_step(0, forced=True, seconds=0.29), token_step(1, forced=True, seconds=0.01), token_step(2)]
+    said = [badge.text for badge in steps.picture(shown(*forced), EN).badges]
+    assert "steps 1 to 2 read in one pass: 300 ms together" in said and not any("first token" in one for one in said)
 
 
 def test_while_it_grows_only_the_newest_step_comes_with_its_candidates() -> None:
@@ -258,6 +279,10 @@ class Bench:
 
     def find(self, trace_id: str) -> None:
         return None
+
+    def examine(self, trace_id: str, job: Any, key: Any, stop: Callable[[], bool]) -> bool:
+        assert job is steps.has_chat
+        return False
 
     def stream(self, trace_id: str, job: Any, stop: Callable[[], bool]) -> Iterator[TokenStep]:
         self.started += 1

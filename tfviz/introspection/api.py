@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pandas as pd
 
 from tfviz.checks import require, whole
-from tfviz.errors import WrongModel
+from tfviz.errors import BadText, WrongModel
 from tfviz.inference.sampling import Sampling
 from tfviz.introspection.generation import Plan, TokenStep, run_steps
 from tfviz.introspection.trace import Trace
@@ -73,6 +73,8 @@ def generate(
         raise WrongModel("error.no_generation", model=loaded.label)
     target = prompt if loaded.family == "encoder-decoder" else None  # typed, so that it need not be written: unused
     read = loaded.prompt(prompt, target)
+    if read.source.total > read.n_tokens:
+        raise BadText("error.generation.too_long", model=loaded.label, n=read.source.total, limit=read.n_tokens)
     return _in_turns(bench, run_steps(loaded, read, plan, record=False))
 
 

@@ -102,11 +102,21 @@ class Point:
     cross_bytes: int  # of them: the encoder-decoder's part that does not grow
 
 
-def prospect(loaded: LoadedModel, prompt: Prompt) -> tuple[DecoderShape, tuple[int, ...], int]:
-    """What a sweep would measure: (shapes, contexts, bytes of the model's weights). `WrongModel` if it cannot write."""
+@dataclass(frozen=True)
+class Prospect:
+    """What a sweep would measure."""
+
+    shape: DecoderShape
+    lengths: tuple[int, ...]  # contexts
+    weights: int  # bytes of the model's
+    limit: int | None = None  # positions that the model has; None: no end
+
+
+def prospect(loaded: LoadedModel, prompt: Prompt) -> Prospect:
+    """From one watched pass of very few tokens. `WrongModel` if the model cannot write."""
     with attention_call(AttentionCall("naive")):
-        last_position = loaded.decoding(_context(loaded, prompt, 1)).last_position
-    return decoder_shape(loaded, prompt), context_lengths(loaded, last_position), loaded.weight_bytes
+        limit = loaded.decoding(_context(loaded, prompt, 1)).last_position
+    return Prospect(decoder_shape(loaded, prompt), context_lengths(loaded, limit), loaded.weight_bytes, limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +140,7 @@ def context_lengths(loaded: LoadedModel, last_position: int | None) -> tuple[int
 
 def sweep(loaded: LoadedModel, prompt: Prompt, kernel: str, shape: DecoderShape) -> Iterator[Sweep]:
     """A job for `Scene.stream`: grows by rounds; between two of them the device is free and a stop is heard."""
-    lengths = prospect(loaded, prompt)[1]
+    lengths = prospect(loaded, prompt).lengths
     memory = prompt.n_tokens if shape.cross else 0
     whole = sum(without_cache(shape, n, memory).total for n in lengths)
     points: list[Point] = []

@@ -34,6 +34,7 @@ class Choice:
     listed: tuple[int, ...]  # the most probable by the model, and `id` at the end if it is none of them
     probs: Mapping[str, tuple[float, ...]]  # of the listed ones, at each stage
     rest: Mapping[str, float]  # of all others together
+    cut: tuple[str | None, ...]  # the stage that left out each listed one; None: still there, however improbable
     kept: Mapping[str, int]  # tokens with a probability above 0 by the rules (not cut) at each stage
 
 
@@ -53,7 +54,7 @@ def choose_token(
     norm = float(z.logsumexp(dim=-1))  # ln sum e^z
     if not isfinite(norm):
         raise FloatingPointError(norm)
-    probs, kept = _stages(z, sampling, seen[None].cpu())
+    probs, left = _stages(z, sampling, seen[None].cpu())
     last = probs["min_p"]
     drawn = int(last.argmax()) if sampling.temperature == 0 else int(draw(last[None], generator_of(seed, index)))
     taken = drawn if given is None else given
@@ -69,23 +70,31 @@ def choose_token(
         surprise=max(0.0, norm - float(z[0, taken])),  # -ln p = ln sum e^z - z
         listed=tuple(listed),
         probs=shown,
-        rest={name: max(0.0, 1 - sum(values)) for name, values in shown.items()},
-        kept=kept,
+        rest={name: _others(p, listed) for name, p in probs.items()},
+        cut=tuple(next((name for name, there in left.items() if not there[one]), None) for one in listed),
+        kept={name: int(there.sum()) for name, there in left.items()},
     )
 
 
 def _stages(
     logits: Float[Tensor, "1 vocab"], sampling: Sampling, seen: Int[Tensor, "1 length"]
-) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """Probabilities [vocab] and number of tokens left at each stage; one that does nothing costs nothing."""
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Probabilities [vocab] and which tokens are left [vocab] at each stage; one that does nothing costs nothing."""
     probs: dict[str, Tensor] = {}
-    kept: dict[str, int] = {}
-    before, p, n = None, logits[0], 0
+    left: dict[str, Tensor] = {}
+    before, p, there = None, logits[0], logits[0]
     for name, z in staged(logits, sampling, seen):
         if z is not before:
-            p, n = z[0].softmax(dim=-1), int((z > -inf).sum())
-        probs[name], kept[name], before = p, n, z
-    return probs, kept
+            p, there = z[0].softmax(dim=-1), z[0] > -inf
+        probs[name], left[name], before = p, there, z
+    return probs, left
+
+
+def _others(probs: Float[Tensor, " vocab"], listed: list[int]) -> float:
+    """What all tokens but the listed ones have: added up, for 1 minus the listed ones is nothing but rounding."""
+    others = probs.clone()
+    others[listed] = 0
+    return float(others.sum(dtype=torch.float64))
 
 
 def generator_of(seed: int, index: int) -> torch.Generator:

@@ -26,10 +26,11 @@ from tfviz.registry import choose
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.chat import chat_prompt
 from tfviz.sources.decoding import Decoding, StepSeen
-from tfviz.sources.tokens import Token, describe
+from tfviz.sources.tokens import FRAGMENT, Token, describe
 
 STAGE_NAMES = ("model", *STAGES)
 LABELLED = 16  # tokens at the end of a text that are labelled anew at each step
+LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Candidate:
     id: int
     label: str
     probs: Mapping[str, float]
+    cut: str | None = None  # the stage that left it out; None: none did, even where FP32 rounds its probability to 0
+    pieces: str = ""  # the bytes of the character that it would end, those before it first: E8 83 8C
+    whole: str = ""  # that character
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +81,7 @@ class TokenStep:
     top: tuple[Candidate, ...]  # the most probable by the model; last the taken one, if it is none of them
     kept: Mapping[str, int]  # tokens left after each stage
     rest: Mapping[str, float]  # probability of all that `top` does not list, at each stage
-    text: str  # all new tokens so far, as text without special tokens
+    text: str  # all new tokens so far, as text without special tokens; a character once it is whole
     said: tuple[Token, ...]  # all new tokens so far, labelled as one text; the last is `token`
     read: tuple[Token, ...]  # what the decoder read in this step: the prompt (its start token) first, then one token
     seconds: float  # wall time of the whole step; tokens of a path share one pass, counted with the first
@@ -225,6 +229,7 @@ class _Writer:
             raise UnsupportedHere(
                 "error.generation.not_finite", model=self.loaded.label, precision=precision
             ) from error
+        top = self._candidates(choice)
         self.new.append(choice.id)
         stopped, limit = self._stopped(choice.id, index, n_steps, decoding.last_position)
         self.said = said = self._labels()
@@ -238,15 +243,15 @@ class _Writer:
             drawn_prob=choice.drawn_prob,
             entropy=choice.entropy,
             surprise=choice.surprise,
-            top=self._candidates(choice),
+            top=top,
             kept=choice.kept,
             rest=choice.rest,
-            text=self.loaded.decode(self.new),
+            text=self.loaded.decode(self.new[: len(self.new) - (0 if stopped else len(_unfinished(said)))]),
             said=said,
             read=self._prompt_tokens(decoding) if index == 0 else (said[-2],),
             seconds=0.0,
             forward_seconds=0.0,
-            cache_bytes=decoding.cache_bytes,
+            cache_bytes=_bytes_held(decoding, length),
             stopped=stopped,
             limit=limit,
             seen=seen,
@@ -279,10 +284,25 @@ class _Writer:
             for token in describe(self.loaded.tokenizer, unknown, range(len(unknown))):
                 self.labels[token.id] = token.label
         rows = zip(*(choice.probs[name] for name in STAGE_NAMES), strict=True)
+        ends = self._ended_characters(choice)
         return tuple(
-            Candidate(one, self.labels[one], dict(zip(STAGE_NAMES, row, strict=True)))
-            for one, row in zip(choice.listed, rows, strict=True)
+            Candidate(one, self.labels[one], dict(zip(STAGE_NAMES, row, strict=True)), cut, *ends.get(one, ("", "")))
+            for one, row, cut in zip(choice.listed, rows, choice.cut, strict=True)
         )
+
+    def _ended_characters(self, choice: Choice) -> dict[int, tuple[str, str]]:
+        """Candidates that would end a character which the last tokens began: its bytes and itself."""
+        begun = _unfinished(self.said)
+        pieces = [one for one in choice.listed if begun and FRAGMENT.fullmatch(self.labels[one])]
+        ids = [one for last in pieces for one in (*(token.id for token in begun), last)]
+        with self.loaded.tokenizer_lock:
+            tokens = describe(self.loaded.tokenizer, ids, [i // (len(begun) + 1) for i in range(len(ids))])
+        ended: dict[int, tuple[str, str]] = {}
+        for token in tokens[len(begun) :: len(begun) + 1]:
+            if token.piece is not None and not FRAGMENT.search(token.text):
+                before = [_bytes_of(one.text) for one in begun[1 - token.piece[1] :]]
+                ended[token.id] = " ".join([*before, _bytes_of(self.labels[token.id])]), token.text
+        return ended
 
 
 def end_ids(loaded: LoadedModel) -> frozenset[int]:
@@ -295,6 +315,33 @@ def end_ids(loaded: LoadedModel) -> frozenset[int]:
         said.append(getattr(settings, "eos_token_id", None))
     first = next((one for one in said if one is not None), ())
     return frozenset(first if isinstance(first, Sequence) else [first])
+
+
+def _unfinished(said: Sequence[Token]) -> tuple[Token, ...]:
+    """The tokens at the end of a text that may be the beginning of one character."""
+    begun: list[Token] = []
+    for token in reversed(said[1 - LONGEST_CHARACTER :]):
+        if token.special or not token.text.endswith("⟩") or not FRAGMENT.search(token.text):
+            break
+        begun.insert(0, token)
+        if not FRAGMENT.fullmatch(token.text):  # letters before its first byte
+            break
+    return tuple(begun)
+
+
+def _bytes_of(label: str) -> str:
+    """⟨E8⟩⟨83⟩ as E8 83."""
+    found = FRAGMENT.search(label)
+    return "" if found is None else found[0].strip("⟨⟩").replace("⟩⟨", " ")
+
+
+def _bytes_held(decoding: Decoding, n_read: int) -> int:
+    """Of keys and values when `n_read` positions were read: after the pass over a path more of them are held."""
+    total = 0
+    for layer in decoding.held():
+        n_held = layer.key.shape[-2]
+        total += layer.nbytes if layer.kind == "cross" else layer.nbytes * min(n_held, n_read) // max(1, n_held)
+    return total
 
 
 def _vocabulary(loaded: LoadedModel) -> int:

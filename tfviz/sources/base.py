@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from tfviz.errors import BadText, WrongModel
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.decoding import Decoding
-from tfviz.sources.tokens import Encoded, Token, describe, encode
+from tfviz.sources.tokens import FRAGMENT, Encoded, Token, describe, encode
 
 MAX_TARGET = 64  # tokens that an encoder-decoder writes itself when no target sentence was typed
 
@@ -129,9 +130,21 @@ class LoadedModel(ABC):
             return describe(self.tokenizer, ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that these ids stand for, special tokens left out."""
+        """The text that these ids stand for, special tokens left out; bytes that make no character as ⟨E7⟩."""
         with self.tokenizer_lock:
-            return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            text = self._decoded(ids)
+            if "\ufffd" not in text:
+                return text
+            tokens = describe(self.tokenizer, ids)
+            runs = groupby(tokens, key=lambda token: bool(FRAGMENT.fullmatch(token.text)))
+            return "".join(
+                "".join(token.text for token in run) if broken else self._decoded([token.id for token in run])
+                for broken, run in runs
+            )
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
 
     @property
     @abstractmethod

@@ -16,7 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from tfviz.config import PRESETS, TransformerConfig
-from tfviz.errors import TfvizError
+from tfviz.errors import Phrase, TfvizError
 from tfviz.inference.cache_size import CacheLayer, CacheShape
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import CatalogEntry
@@ -62,6 +62,8 @@ KINDS = {  # transformers' names of what a layer does -> ours
 }
 WINDOWS = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}
 BESIDE = {"hybrid", "hybrid_sliding"}  # a state beside keys and values
+JSON_WORDS = {list: "list", str: "text", int: "number", float: "number", bool: "switch", type(None): "null"}
+REFUSED = "ValueError: "  # how the last line begins when a config class checks its numbers
 INDEXED = "indexed_attention"  # a small index of keys beside them
 
 
@@ -71,10 +73,14 @@ def read_config(text: str) -> CacheShape:
         raise TfvizError("cache.planner.error.long", n=f"{len(text):,}", most=f"{LONGEST:,}")
     try:
         read = json.loads(text)  # "Infinity", which some files have, becomes a number that nobody reads
-    except (ValueError, RecursionError) as error:
-        raise TfvizError("cache.planner.error.json", reason=str(error).split("\n")[0][:120]) from error
+    except json.JSONDecodeError as error:
+        raise TfvizError("cache.planner.error.json", line=f"{error.lineno:,}", column=f"{error.colno:,}") from error
+    except RecursionError as error:
+        raise TfvizError("cache.planner.error.deep") from error
+    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
+        raise TfvizError("cache.planner.error.digits") from error
     if not isinstance(read, dict):
-        raise TfvizError("cache.planner.error.object", found=type(read).__name__)
+        raise TfvizError("cache.planner.error.object", found=Phrase(f"cache.planner.json.{JSON_WORDS[type(read)]}", {}))
     return shape_from(read)
 
 
@@ -167,8 +173,10 @@ def _number(name: str, value: Any) -> int | None:
     low, high = int(name not in FROM_ZERO), MOST_LAYERS if name in LAYER_COUNTS else LARGEST
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=low, high=f"{high:,}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=low)
+    if value > high:
+        raise TfvizError("cache.planner.error.large", name=name, value=_shown(value), high=f"{high:,}")
     return value
 
 
@@ -206,7 +214,12 @@ def _resolved(kept: dict[str, Any], kind: str) -> tuple[Any, bool]:
 
 
 def _misfit(kind: str, error: Exception) -> TfvizError:
-    reason = str(error).strip().split("\n")[-1].strip()[:160]
+    """In transformers' own words where they are a sentence about the config, not one about Python."""
+    said = str(error).strip().split("\n")[-1].strip()
+    if not said.startswith(REFUSED):
+        return TfvizError("cache.planner.error.misfit", kind=kind)
+    reason = said.removeprefix(REFUSED)
+    reason = reason if len(reason) <= 160 else reason[:159] + "…"
     return TfvizError("cache.planner.error.config", kind=kind, reason=reason)
 
 
@@ -332,7 +345,7 @@ def _whole(config: Any, name: str, optional: bool = False) -> Any:
     if value is None and not optional:
         raise TfvizError("cache.planner.error.missing", name=name)
     if value is not None and not _is_count(value):
-        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=1, high=f"{LARGEST:,}")
+        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=1)
     return value
 
 

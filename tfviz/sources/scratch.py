@@ -60,12 +60,12 @@ class ScratchModel(LoadedModel):
     def window(self, kind: str, layer: int) -> int | None:
         return None if kind == "cross" else self.transformer.config.window
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids; what the vocabulary lacks stays visible as the unknown token."""
+    def _decoded(self, ids: Sequence[int]) -> str:
+        """What the vocabulary lacks stays visible as the unknown token."""
         config = self.transformer.config
         kept = [one for one in ids if one not in {config.pad_id, config.start_id, config.end_id}]
-        with self.tokenizer_lock:
-            return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
 
     def beams(self, prompt: Prompt, n_beams: int, kernel: str = "flash") -> list[Hypothesis]:
         """Beam search over whole answers, with the cache."""

@@ -16,6 +16,7 @@ import regex
 
 GLYPHS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "\u3000": "□"}
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+FRAGMENT = re.compile(r"(⟨[0-9A-F]{2}⟩)+")  # how bytes that make no whole character are shown
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 

@@ -33,6 +33,12 @@
   const scaled = (x, units, by) => { let i = 0; while (x >= 1000 && i < units.length - 1) { x /= by; i++; } return `${digits(x)} ${units[i]}`.trim(); };
   const bytes = n => scaled(n, ['B', 'KiB', 'MiB', 'GiB'], 1024);
   const count = n => scaled(n, ['', 'K', 'M', 'G', 'T'], 1000);
+  const shown = text => {                 // on an axis: of several pictures joined to one, the first
+    const [first, ...others] = [...text.replace(/\ufe0f/g, '')];
+    return others.includes('\u200d') ? `${first}\u2026${text.match(/[\u2080-\u2089]+$/)?.[0] ?? ''}` : text;
+  };
+  const length = text => sum([...text].map(one => one > '\u2e80' || text.startsWith('U+') ? 12.5 : 7.4));
+  const stands = text => /[\u2e80-\uffff]|^U\+/.test(text); // one character below the other
   const number = x => String(x).replace('-', '\u2212').replace('e-', 'e\u2212');
   const unpack = text => Uint8Array.from(atob(text), one => one.charCodeAt(0)).buffer;
   const ICONS = { play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z', back: 'M11.5 2.5v11L4 8z', next: 'M4.5 2.5v11L12 8z' };
@@ -128,7 +134,7 @@
       const { data, words } = this, own = which === 'own', chosen = (data.kind === 'cross') !== own;
       const heads = own ? data.kv_heads : data.cross_heads, n = own ? this.columns : data.memory.length, rows = sum(heads);
       const gutter = this.width < 560 ? 96 : 132, room = this.width - gutter - 4, texts = own ? [...data.tokens, ...data.said] : data.memory;
-      const longest = Math.max(...texts.map(text => sum([...text].map(one => one > '\u2e80' ? 12.5 : 7.4)))), wide = clamp(Math.floor(room / n), SIZE.least, SIZE.most);
+      const longest = Math.max(...texts.map(text => length(shown(text)))), wide = clamp(Math.floor(room / n), SIZE.least, SIZE.most);
       const upright = longest + 8 <= wide, above = upright ? SIZE.labels[0] : clamp(14 + longest, ...SIZE.labels);
       const tall = clamp(Math.floor((own ? 270 : 150) / rows), 2, 12), between = tall > 3 ? 3 : 1;
       const lanes = [];
@@ -148,7 +154,7 @@
       const scroll = el('div', 'tv-cache-scroll', root, { tabindex: 0, role: 'group', 'aria-label': `${words.grid}: ${words[own ? 'cache' : 'cross']}`, 'data-name': `scroll-${which}` });
       const inner = el('div', 'tv-cache-inner', scroll); inner.style.width = `${n * wide}px`;
       const labels = el('div', `tv-cache-labels${upright ? ' upright' : ''}`, inner); labels.style.height = `${above}px`;
-      const cells = Array.from({ length: n }, (_, c) => { const cell = el('span', '', labels); cell.style.width = `${wide}px`; el('bdi', '', cell, { dir: 'auto', text: own ? '' : data.memory[c] }); return cell; });
+      const cells = Array.from({ length: n }, (_, c) => { const cell = el('span', '', labels); cell.style.width = `${wide}px`; el('bdi', '', cell, { dir: 'auto' }); if (!own) this.name(cell, data.memory[c], wide); return cell; });
       const canvas = el('canvas', '', inner, { 'aria-hidden': 'true' }), ratio = window.devicePixelRatio || 1;
       canvas.width = Math.round(n * wide * ratio); canvas.height = Math.round(y * ratio); canvas.style.width = `${n * wide}px`; canvas.style.height = `${y}px`;
       const tops = [];
@@ -161,6 +167,12 @@
       canvas.addEventListener('pointerleave', () => { this.tip.hidden = true; });
       canvas.addEventListener('click', event => { const at = this.row(block, this.over(canvas, event)[1]); if (at) this.choose(block, ...at); });
       return block;
+    }
+
+    name(cell, text, wide) {                                    // a column's label: Chinese and the like upright, or level where it fits
+      const label = cell.firstChild, short = shown(text);
+      label.textContent = short; cell.title = text;
+      label.className = !stands(short) ? '' : length(short) + 4 <= wide ? 'level' : 'stands';
     }
 
     ticks({ names, tops, heads, tall, chosen, above }) {         // layer numbers beside the cache, as many as there is room for
@@ -292,8 +304,8 @@
         const p = own ? this.position(c) : c, fresh = own ? p < step.total && p >= step.total - step.new : this.at === 0;
         const next = own && p === step.total, here = !own || p < step.total;
         if (own) {
-          const label = cells[c].firstChild, text = data.folded && !c ? fill(this.words.rest, { n: whole(data.folded) }) : p <= step.total ? this.label(p) : '';
-          if (label.textContent !== text) { label.textContent = text; cells[c].title = text; }
+          const text = data.folded && !c ? fill(this.words.rest, { n: whole(data.folded) }) : p <= step.total ? this.label(p) : '';
+          if (cells[c].title !== text) this.name(cells[c], text, wide);
         }
         cells[c].className = next ? 'next' : fresh ? 'new' : here ? 'read' : '';
         if (own && fresh && this.at) { pen.globalAlpha = 1; pen.fillStyle = colour['query-soft']; pen.fillRect(c * wide, 0, wide, height); }

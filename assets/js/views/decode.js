@@ -5,7 +5,8 @@
  *   source, prompt          [{text, raw, id, special, joined}] of the encoder, and what the decoder read before the first step
  *   steps                   columns, one entry a step: tokens, p, drawn, surprise, entropy (nats), ms, bytes, taken (by hand)
  *   stages                  [{key, name, set, on, title}] in the order of the rows of `details[i].probs`
- *   details                 step -> {ids, labels, probs: base64 float32 [stage, candidate], rest, kept}: of the newest step while it grows, then of all
+ *   details                 step -> {ids, labels, ends: [bytes, character] | 0, cuts: the stage that cut it, probs: base64 float32 [stage, candidate], rest, kept}: of the newest step while it grows, then of all
+ *   chat                    the model has a chat template
  *   read                    {kind, layer, head, cross, bits, skipped, lengths, codes}: a row for each token that the decoder read; unread: why there is none
  *   going, of, more, said   it grows; how long it will be; how many more can be asked for; how far it is, or why it ends
  * Every run of a sentence is kept here, so that looking back, playing and going to another branch ask the server nothing.
@@ -23,6 +24,12 @@
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   const bytes = base64 => Uint8Array.from(atob(base64), c => c.charCodeAt(0)).buffer;
   const setText = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+  const BYTES = /^(\u27e8[0-9A-F]{2}\u27e9)+$/, hexadecimal = label => label.slice(1, -1).replaceAll('\u27e9\u27e8', ' ');
+  const shown = text => {                 // on an axis: of several pictures joined to one, the first
+    const [first, ...others] = [...text.replace(/\ufe0f/g, '')];
+    return others.includes('\u200d') ? `${first}\u2026${text.match(/[\u2080-\u2089]+$/)?.[0] ?? ''}` : text;
+  };
+  const stands = text => /[\u2e80-\uffff]|^U\+/.test(text); // one character below the other
   const STEP_MS = 700, SPEEDS = [0.5, 1, 2, 4, 8], ROOM = 8, LONGEST = 256, SURPRISED = 8, KEPT = 24, LABEL_PX = 11;
   const ICONS = {
     first: 'M3 2.5h2v11H3zM13 2.5v11L6 8z', back: 'M11.5 2.5v11L4 8z', play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z',
@@ -40,7 +47,7 @@
   function percent(p) {
     if (p >= 1) return '100 %';
     if (p >= 0.9995) return '>99.9 %';
-    return p > 0 ? `${digits(100 * p)} %` : '0 %';
+    return p > 0 ? `${digits(100 * p)} %` : '<1e\u221243 %'; // below what FP32 holds
   }
   function size(n) {
     for (const unit of ['B', 'KiB', 'MiB']) { if (n < 1000) return `${digits(n)} ${unit}`; n /= 1024; }
@@ -92,7 +99,7 @@
     }
 
     show(data, api) {
-      this.api = api; this.made = data.made; this.words = data.words;
+      this.api = api; this.made = data.made; this.words = data.words; this.hasChat = data.chat;
       if (data.trace !== this.trace) { this.trace = data.trace; this.runs.clear(); this.now = null; this.pause(); }
       const known = this.runs.get(data.id);
       if (known && !known.going && data.going) { this.growing = data; return this.paintState(); } // the server had forgotten it, and computes it again
@@ -152,6 +159,7 @@
       this.table = el('table', 'tv-decode-table', this.scroll);
       this.head = el('tr', '', el('thead', '', this.table)); this.body = el('tbody', '', this.table);
       this.hint = el('p', 'tv-decode-hint', left);
+      this.bytesNote = el('p', 'tv-decode-hint', left, { text: words.bytes });
       this.facts = el('dl', 'tv-decode-facts', right);
       this.chartBox = el('figure', 'tv-decode-chart', right);
       this.buildMatrix(el('section', 'tv-decode-read', right));
@@ -306,6 +314,8 @@
       setText(this.state, (growing ?? now).said);
       this.box.dataset.steps = now.n; this.box.dataset.at = this.at;
       this.box.toggleAttribute('data-going', Boolean(growing));
+      const chat = document.querySelector('#generate-chat input');
+      if (chat) chat.disabled = !this.hasChat && !chat.checked;
     }
 
     paintText() {
@@ -377,8 +387,9 @@
       this.scroll.hidden = !details;
       const off = now.stages.filter(stage => !stages.some(one => one.key === stage.key)).map(({ name }) => name).join(', ');
       setText(this.hint, details ? `${words.pick}${off ? ` (${fill(words.off, { names: off })}.)` : ''}` : words.waiting);
+      this.bytesNote.hidden = !details?.labels.some(label => BYTES.test(label));
       if (!details) return;
-      const { ids, labels, probs, rest, kept } = details, count = ids.length, vocabulary = kept[0];
+      const { ids, labels, ends, cuts, probs, rest, kept } = details, count = ids.length, vocabulary = kept[0];
       const heading = (name, left, title = '') => { const head = el('th', '', null, { scope: 'col', title }); el('b', '', head, { text: name }); el('span', '', head, { text: left }); return head; };
       this.head.replaceChildren(heading(words.token, words.left), ...stages.map(({ name, set, title, i }) => heading(set ? `${name} ${set}` : name, kept[i].toLocaleString('en'), title)));
       const most = Math.max(...stages.flatMap(({ i }) => [...probs.subarray(i * count, (i + 1) * count)]), 1e-9);
@@ -387,31 +398,33 @@
       const last = stages.at(-1).i, order = Array.from({ length: count }, (_, j) => j);
       order.forEach(j => {
         const row = this.body.children[j], button = row.firstChild.firstChild, taken = ids[j] === now.ids[at];
-        row.className = `${taken ? 'taken' : ''} ${probs[last * count + j] > 0 ? '' : 'out'}`; row.hidden = false;
+        row.className = `${taken ? 'taken' : ''} ${cuts[j] > last ? '' : 'out'}`; row.hidden = false;
         button.disabled = taken; button.dataset.id = ids[j];
         button.setAttribute('aria-label', taken ? labels[j] : fill(words.instead, { token: labels[j] }));
-        setText(button.firstChild, labels[j]);
-        this.cells(row, stages, ({ i }) => probs[i * count + j], most);
+        setText(button.firstChild, labels[j]); setText(button.lastChild, ends[j] ? ` \u2192 ${ends[j][1]}` : '');
+        button.title = ends[j] ? fill(words.ends_with, { bytes: ends[j][0], whole: ends[j][1] }) : BYTES.test(labels[j]) ? fill(words.byte, { bytes: hexadecimal(labels[j]) }) : '';
+        this.cells(row, stages, ({ i }) => cuts[j] > i ? probs[i * count + j] : null, most);
       });
       const row = this.body.children[count], button = row.firstChild.firstChild;
-      row.className = `rest ${rest[last] > 1e-7 ? '' : 'out'}`; row.hidden = vocabulary <= count; button.disabled = true; button.removeAttribute('aria-label');
+      const left = i => kept[i] > cuts.filter(stage => stage > i).length; // more than those listed
+      row.className = `rest ${left(last) ? '' : 'out'}`; row.hidden = vocabulary <= count; button.disabled = true; button.removeAttribute('aria-label');
       setText(button.firstChild, fill(words.others, { n: Math.max(0, vocabulary - count).toLocaleString('en') }));
-      this.cells(row, stages, ({ i }) => kept[i] > count || rest[i] > 1e-7 ? Math.max(rest[i], 0) : 0, most);
+      this.cells(row, stages, ({ i }) => left(i) ? rest[i] : null, most);
       this.table.style.setProperty('--n', n);
     }
 
     newRow() {
       const row = el('tr'), button = el('button', '', el('th', '', row, { scope: 'row' }), { type: 'button' });
-      el('bdi', '', button, { dir: 'auto' });
+      el('bdi', '', button, { dir: 'auto' }); el('small', '', button);
       row.addEventListener('click', () => { if (!button.disabled) this.branch(Number(button.dataset.id)); });
       return row;
     }
 
-    cells(row, stages, p, most) {
+    cells(row, stages, p, most) {         // null: cut
       while (row.children.length > stages.length + 1) row.lastChild.remove();
       while (row.children.length < stages.length + 1) { const cell = el('td', '', row); el('i', '', cell, { 'aria-hidden': 'true' }); el('span', '', cell); }
       stages.forEach((stage, k) => {
-        const cell = row.children[k + 1], x = p(stage), cut = !(x > 0);
+        const cell = row.children[k + 1], x = p(stage), cut = x === null;
         cell.className = cut ? 'cut' : k === stages.length - 1 ? 'drawn' : '';
         cell.firstChild.style.setProperty('--part', cut ? 0 : Math.min(1, x / most).toFixed(4));
         setText(cell.lastChild, cut ? this.words.cut : percent(x));
@@ -420,9 +433,11 @@
 
     paintFacts() {
       const { now, at, words } = this, { p, drawn, surprise, entropy, ms, bytes: held, taken } = now.steps;
+      const path = now.plan.path.length > 1 ? Math.min(now.n, now.plan.path.length) : 0; // steps that one pass read together
       const two = x => `${fill(words.nats, { n: digits(x) })} \u00b7 ${fill(words.bits, { n: digits(x / Math.LN2) })}`;
       const facts = [[words.prob, percent(p[at])], [words.drawn_prob, taken[at] ? words.by_hand : percent(drawn[at])], [words.surprise, two(surprise[at])],
-        [words.entropy, `${two(entropy[at])}`, fill(words.perplexity, { n: digits(Math.exp(entropy[at])) })], [words.took, at > 0 && ms[at] < 0.5 * (ms[0] || 1) && at < now.plan.path.length ? words.path : `${digits(ms[at])} ms`]];
+        [words.entropy, `${two(entropy[at])}`, fill(words.perplexity, { n: digits(Math.exp(entropy[at])) })],
+        at < path ? [words.took, `${digits(ms.slice(0, path).reduce((sum, x) => sum + x, 0))} ms`, fill(words.path, { n: path })] : [words.took, `${digits(ms[at])} ms`]];
       if (held[at]) facts.push([words.cache, size(held[at])]);
       this.facts.replaceChildren(...facts.flatMap(([name, value, more]) => { const dd = el('dd', '', null, { text: value }); if (more) el('small', '', dd, { text: more }); return [el('dt', '', null, { text: name }), dd]; }));
     }
@@ -471,8 +486,8 @@
       if (!read) return;
       const r0 = read.skipped, rows = r0 + read.lengths.length, longest = Math.max(...read.lengths), first = now.prompt.length;
       const end = now.going ? first + now.of - 1 : rows, tall = end - r0, wide = read.cross ? longest : end, columns = read.cross ? longest : rows;
-      const long = text => [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12 : 7), 0);
-      const longestName = Math.max(...Array.from({ length: columns }, (_, i) => long(now.key(i)?.text ?? '')));
+      const long = text => [...text].reduce((sum, c) => sum + (c > '\u2e80' || text.startsWith('U+') ? 12 : 7), 0);
+      const longestName = Math.max(...Array.from({ length: columns }, (_, i) => long(shown(now.key(i)?.text ?? ''))));
       const gutter = 84, drop = 10 + Math.min(60, longestName), room = Math.max(120, this.matrixBox.clientWidth - gutter - 8), cell = Math.min(20, room / wide, 420 / tall);
       const w = cell * wide, h = cell * tall, marked = (rows - Math.max(first, r0)) * cell;
       Object.assign(this.plot.style, { gridTemplateColumns: `${gutter}px ${w}px`, gridTemplateRows: `${h}px ${drop}px` });
@@ -503,7 +518,9 @@
       const step = Math.max(1, Math.ceil(LABEL_PX / cell)), made = document.createDocumentFragment();
       for (let i = from; i < to; i += step) {
         const label = el('span', written(i) ? 'written' : '', made);
-        el('bdi', '', label, { dir: 'auto', text: token(i).text });
+        const text = side === 'left' ? shown(token(i).text) : token(i).text;
+        el('bdi', '', label, { dir: 'auto', text });
+        if (side === 'left') label.classList.toggle('stands', stands(text));
         label.style[side] = `${(i - from + 0.5) * cell}px`;
       }
       box.replaceChildren(made);

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfviz.figures.cache import cache_memory, step_times, step_work, time_areas
+from tfviz.figures.theme import SERIES, plain
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, ratio, significant
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.inference.work import DecoderShape, Work
-    from tfviz.introspection.cache_cost import Fit, Point, Sweep
+    from tfviz.introspection.cache_cost import Fit, Point, Prospect, Sweep
 
 KEY = "cache.cost"  # under which a sweep is kept with its trace
 WAYS = ("cached", "uncached")
@@ -29,8 +30,8 @@ def draw(scene: Scene, measure: bool = False) -> Iterator[Picture]:
     from tfviz.introspection import cache_cost
 
     assert scene.trace is not None
-    shape, lengths, weights = scene.examine(cache_cost.prospect)
-    memory = len(scene.trace.source_tokens) if shape.cross else 0
+    ahead = scene.examine(cache_cost.prospect)
+    memory = len(scene.trace.source_tokens) if ahead.shape.cross else 0
     machine = describe(scene.bench.resident.device)
     said = {
         "model": scene.trace.model_label,
@@ -40,25 +41,23 @@ def draw(scene: Scene, measure: bool = False) -> Iterator[Picture]:
     }
     found = scene.bench.recall(scene.trace_id, KEY)
     if measure:
-        job = partial(cache_cost.sweep, kernel=scene.trace.kernel, shape=shape)
+        job = partial(cache_cost.sweep, kernel=scene.trace.kernel, shape=ahead.shape)
         drawn = -1
         for found in scene.stream(job):
             if found.part < 1:
                 new = len(found.points) != drawn
                 drawn = len(found.points)
                 if new or not drawn:
-                    yield picture(found, shape, lengths, weights, memory, said, scene.t, part=found.part)
+                    yield picture(found, ahead, memory, said, scene.t, part=found.part)
         if scene.stop():
             return
         scene.bench.remember(scene.trace_id, KEY, found)
-    yield picture(found, shape, lengths, weights, memory, said, scene.t)
+    yield picture(found, ahead, memory, said, scene.t)
 
 
 def picture(
     sweep: "Sweep | None",
-    shape: "DecoderShape",
-    lengths: Sequence[int],
-    weights: int,
+    ahead: "Prospect",
     memory: int,
     where: Mapping[str, object],
     t: Translator,
@@ -66,15 +65,15 @@ def picture(
 ) -> Picture:
     """Curves and numbers of what has been measured; before that, and beside it, what the formula says."""
     points = () if sweep is None else sweep.points
-    longest = max(lengths[-1], 2)
-    work = Panel(_work(shape, longest, memory, t), t("cache.cost.work"), _half(shape, memory, t))
+    shape = ahead.shape
+    work = Panel(_work(ahead, memory, t), t("cache.cost.work"), _half(ahead, memory, t))
     notes = [t("cache.cost.ready", **where)] if sweep is None else []
     if sweep is not None and sweep.left_out is not None:
         notes.append(t("cache.cost.left_out", n=f"{sweep.left_out:,}"))
     if shape.uncounted:
         notes.append(t("cache.steps.note.experts"))
-    numbers = _table(points, lengths, shape, memory, t)
-    room = Panel(_memory(points, shape, longest, memory, weights, t), t("cache.cost.memory"), _room(shape, weights, t))
+    numbers = _table(points, ahead, memory, t)
+    room = Panel(_memory(points, ahead, memory, t), t("cache.cost.memory"), _room(ahead, memory, t))
     if not points:
         return Picture([work, room, numbers], notes=notes, part=part)
     times = Panel(_times(points, t), t("cache.cost.time"), _fits(points, t) + " " + t("cache.cost.where", **where))
@@ -114,8 +113,22 @@ def fit_of(points: Sequence["Point"], way: str) -> "Fit | None":
     return fit([one.n for one in points], _medians(points, way))
 
 
-def _contexts(longest: int) -> np.ndarray:
-    return np.unique(np.geomspace(1, longest, DRAWN).round().astype(int))
+def _contexts(ahead: "Prospect", times: int) -> np.ndarray:
+    """Up to so many times the longest that is measured, and never beyond the model's last position."""
+    longest = times * max(ahead.lengths[-1], 2)
+    return np.unique(np.geomspace(1, min(longest, ahead.limit or longest), DRAWN).round().astype(int))
+
+
+def _marked(figure: Any, n: np.ndarray, limit: int | None, t: Translator) -> Any:
+    """The model's last position, where the curves end at it."""
+    if limit is None or n[-1] < limit:
+        return figure
+    line = {"color": SERIES[5], "width": 1.5, "dash": "dot"}
+    figure.add_shape(type="line", x0=limit, x1=limit, y0=0, y1=1, yref="paper", line=line)
+    said = {"text": plain(t("cache.cost.last", limit=f"{limit:,}")), "showarrow": False}
+    return figure.add_annotation(
+        x=float(np.log10(limit)), y=0, yref="paper", xanchor="right", yanchor="bottom", xshift=-4, **said
+    )
 
 
 def _ways() -> dict[str, Callable[["DecoderShape", int, int], "Work"]]:
@@ -124,15 +137,15 @@ def _ways() -> dict[str, Callable[["DecoderShape", int, int], "Work"]]:
     return {"cached": with_cache, "uncached": without_cache}
 
 
-def _work(shape: "DecoderShape", longest: int, memory: int, t: Translator) -> Any:
-    n = _contexts(4 * longest)
+def _work(ahead: "Prospect", memory: int, t: Translator) -> Any:
+    n = _contexts(ahead, 4)
     predicted = {}
     for way, work in _ways().items():
-        every = [work(shape, int(one), memory) for one in n]
+        every = [work(ahead.shape, int(one), memory) for one in n]
         of_attention = [one.scores + one.values for one in every]
         predicted[t(f"cache.cost.{way}")] = np.array([[one.total for one in every], of_attention], dtype=np.float32)
     words = [t("cache.cost.context"), t("cache.cost.adds"), t("cache.cost.attention")]
-    return step_work(n, predicted, words=words)
+    return _marked(step_work(n, predicted, words=words), n, ahead.limit, t)
 
 
 def _areas(points: Sequence["Point"], t: Translator) -> Panel:
@@ -151,16 +164,15 @@ def _areas(points: Sequence["Point"], t: Translator) -> Panel:
     return Panel(figure, t("cache.cost.total"), t("cache.cost.total.note", **fields, **gain))
 
 
-def _memory(
-    points: Sequence["Point"], shape: "DecoderShape", longest: int, memory: int, weights: int, t: Translator
-) -> Any:
-    n = _contexts(8 * longest)
-    line = np.array([_cache_bytes(shape, int(one), memory) for one in n], dtype=np.float32) / 2**20
+def _memory(points: Sequence["Point"], ahead: "Prospect", memory: int, t: Translator) -> Any:
+    n = _contexts(ahead, 8)
+    line = np.array([_cache_bytes(ahead.shape, int(one), memory) for one in n], dtype=np.float32) / 2**20
     at = np.array([one.n for one in points], dtype=np.int64)
     held = np.array([one.cache_bytes for one in points], dtype=np.float32) / 2**20
     names = ("context", "mib", "formula", "measured", "weights")
     words = [t(f"cache.cost.{name}") for name in names]
-    return cache_memory(n, line, (at, held), weights / 2**20, words=words)
+    figure = cache_memory(n, line, (at, held), ahead.weights / 2**20, words=words)
+    return _marked(figure, n, ahead.limit, t)
 
 
 def _cache_bytes(shape: "DecoderShape", n: int, memory: int) -> int:
@@ -169,22 +181,23 @@ def _cache_bytes(shape: "DecoderShape", n: int, memory: int) -> int:
     return own + shape.cached("cross") * memory
 
 
-def _table(
-    points: Sequence["Point"], lengths: Sequence[int], shape: "DecoderShape", memory: int, t: Translator
-) -> Panel:
+def _table(points: Sequence["Point"], ahead: "Prospect", memory: int, t: Translator) -> Panel:
+    """A row for each context; the columns of times come with the first one that is measured."""
     measured = {one.n: one for one in points}
-    names = ["cached", "uncached", "ratio", "work_with", "work_without", "work_ratio", "memory"]
+    names = ["cached", "uncached", "ratio"] * bool(points)
     rows = []
-    for n in lengths:
+    for n in ahead.lengths:
         one = measured.get(n)
-        work = [work(shape, n, memory).total for work in _ways().values()]
-        cells = ["–"] * 3
+        work = [work(ahead.shape, n, memory).total for work in _ways().values()]
+        cells = ["–"] * len(names)
         if one is not None:
             cells = [_spread(one.cached), _spread(one.uncached), ratio(one.uncached.median / one.cached.median)]
-        size = one.cache_bytes if one is not None else _cache_bytes(shape, n, memory)
+        size = one.cache_bytes if one is not None else _cache_bytes(ahead.shape, n, memory)
         rows.append((f"n\u00a0=\u00a0{n:,}", [*cells, *map(_count, work), ratio(work[1] / work[0]), megabytes(size)]))
+    names += ["work_with", "work_without", "work_ratio", "memory"]
     html = table(t("cache.cost.table"), [t(f"cache.cost.head.{name}") for name in names], rows)
-    return Panel(html=html, title=t("cache.cost.table"), note=t("cache.cost.table.note"), wide=True)
+    note = t("cache.cost.table.note" if points else "cache.cost.table.note.formula")
+    return Panel(html=html, title=t("cache.cost.table"), note=note, wide=True)
 
 
 def _spread(took: Any) -> str:
@@ -219,13 +232,18 @@ def _exponent(line: "Fit") -> str:
     return f"{round(line.exponent, 2) + 0.0:.2f}".replace("-", "\u2212")  # + 0.0: no minus before a zero
 
 
-def _half(shape: "DecoderShape", memory: int, t: Translator) -> str:
+def _half(ahead: "Prospect", memory: int, t: Translator) -> str:
+    """From which context on attention is half of a step: where the model has that many positions."""
     from tfviz.introspection.cache_cost import half_attention
 
-    fields = {}
+    shape, fields = ahead.shape, {}
     for way, work in _ways().items():
         n = half_attention(partial(_of_context, work, shape, memory))
-        fields[way] = "∞" if n is None else f"{n:,}"
+        if n is not None and (ahead.limit is None or n <= ahead.limit):
+            fields[way] = t("cache.cost.half.from", n=f"{n:,}")
+        else:
+            never = "never" if ahead.limit is None or n is None else "beyond"
+            fields[way] = t(f"cache.cost.half.{never}", limit=f"{ahead.limit or 0:,}")
     return t("cache.cost.half", **fields, linear=_count(shape.linear + shape.head), pair=_count(shape.attention))
 
 
@@ -233,11 +251,17 @@ def _of_context(work: Callable[..., "Work"], shape: "DecoderShape", memory: int,
     return work(shape, n, memory)
 
 
-def _room(shape: "DecoderShape", weights: int, t: Translator) -> str:
+def _room(ahead: "Prospect", memory: int, t: Translator) -> str:
+    """How large the cache gets beside the weights, as far as the model has positions."""
+    shape, fields = ahead.shape, {"weights": megabytes(ahead.weights)}
     a_token = shape.cached("own")
     if any(one.window for one in shape.own):
         return t("cache.cost.memory.window", token=f"{a_token:,}")
-    return t("cache.cost.memory.note", token=f"{a_token:,}", n=f"{weights // a_token:,}", weights=megabytes(weights))
+    n = ahead.weights // a_token
+    if ahead.limit is None or n <= ahead.limit:
+        return t("cache.cost.memory.note", token=f"{a_token:,}", n=f"{n:,}", **fields)
+    fields["cache"] = megabytes(_cache_bytes(shape, ahead.limit, memory))
+    return t("cache.cost.memory.limit", token=f"{a_token:,}", limit=f"{ahead.limit:,}", **fields)
 
 
 def badges(points: Sequence["Point"], shape: "DecoderShape", memory: int, t: Translator) -> list[Badge]:

@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from tfviz.errors import TfvizError
 from tfviz.ui.components.picture import Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator
-from tfviz.ui.tabs.cache.planner_picture import MOST_BATCH, MOST_GIB, MOST_TOKENS, PRECISIONS, Wish, picture
+from tfviz.ui.tabs.cache.planner_picture import (
+    CONTEXT,
+    MOST_BATCH,
+    MOST_GIB,
+    MOST_TOKENS,
+    PRECISIONS,
+    SOURCE,
+    Wish,
+    picture,
+)
 
 if TYPE_CHECKING:  # torch comes with its package
     from tfviz.inference.cache_size import CacheShape
@@ -31,9 +41,9 @@ def draw(scene: Scene, **controls: Any) -> Picture:
 
     assert scene.trace is not None
     wish, model, pasted = _wish(controls), str(controls["model"]), str(controls["config"] or "")
-    measured, notes = None, []
+    measured = None
     if model == PASTED and not pasted.strip():
-        return Picture([], notes=[scene.t("cache.planner.paste")])
+        raise TfvizError("cache.planner.paste")  # like a text that is no config: one sentence, the last picture stays
     if model == PASTED:
         shape = _of_text(pasted)
     elif model in CATALOG:
@@ -41,10 +51,7 @@ def draw(scene: Scene, **controls: Any) -> Picture:
     else:
         shape = scene.examine(_loaded_shape)
         measured = position_numbers(scene.trace.stacks)
-    if model != PASTED and pasted.strip():
-        notes.append(scene.t("cache.planner.not_read"))
-    drawn = picture(shape, wish, scene.t, measured)
-    return Picture(drawn.panels, drawn.badges, [*notes, *drawn.notes])
+    return picture(shape, wish, scene.t, measured)
 
 
 def _of_text(text: str) -> "CacheShape":
@@ -70,13 +77,13 @@ def position_numbers(stacks: Mapping[str, Any]) -> list[int] | None:
 
 def _wish(controls: Mapping[str, Any]) -> Wish:
     return Wish(
-        context=int(min(max(controls["context"] or 1, 1), MOST_TOKENS)),
+        context=int(min(max(controls["context"] or 0, 0), MOST_TOKENS)),
         batch=int(min(max(controls["batch"] or 1, 1), MOST_BATCH)),
         precision=str(controls["precision"]),
         memory=float(controls["memory"] or 0) * GIB,
         weight_bits=WEIGHT_BITS[str(controls["weights"])],
         parameters=float(controls["parameters"] or 0) * 1e9 or None,
-        source=int(controls["source"] or 1),
+        source=int(min(max(controls["source"] or 0, 0), MOST_TOKENS)),
     )
 
 
@@ -113,22 +120,29 @@ def controls(t: Translator) -> dict[str, Any]:
     return {
         "model": model,
         "config": config,
-        "context": gr.Number(8192, minimum=1, maximum=MOST_TOKENS, precision=0, label=t("cache.planner.context")),
+        "context": _count_of(t("cache.planner.context"), t("cache.planner.auto", most=f"{CONTEXT:,}")),
         "batch": gr.Number(1, minimum=1, maximum=MOST_BATCH, precision=0, label=t("cache.planner.batch")),
         "precision": gr.Radio(named, value="fp16", label=t("cache.planner.precision")),
         "memory": gr.Number(24, minimum=0.001, maximum=MOST_GIB, label=t("cache.planner.memory")),
         "weights": gr.Dropdown(weights, value="fp16", label=t("cache.planner.weights")),
         "parameters": parameters,
-        "source": gr.Number(512, minimum=1, maximum=MOST_TOKENS, precision=0, label=t("cache.planner.source")),
+        "source": _count_of(t("cache.planner.source"), t("cache.planner.auto", most=f"{SOURCE:,}")),
     }
 
 
+def _count_of(label: str, info: str) -> gr.Number:
+    """A number of tokens; 0 is as many as the model takes, up to what the line below says."""
+    return gr.Number(0, minimum=0, maximum=MOST_TOKENS, precision=0, label=label, info=info)
+
+
 def _chosen_by_pasting() -> str:
-    """JavaScript: a config in the box is the model that is meant, and an example's parameters are not another's."""
+    """JavaScript: a config in the box is the model that is meant, an empty box none; and an example's parameters are
+    not another's."""
     known = json.dumps({one.values["config"]: one.values["parameters"] for one in TRIES})
     return f"""(text, model, n) => {{
         const known = {known}, stale = Object.values(known).includes(n);
-        return [text.trim() ? "{PASTED}" : model, known[text] ?? (stale ? 0 : n)];
+        const meant = text.trim() ? "{PASTED}" : model === "{PASTED}" ? "{LOADED}" : model;
+        return [meant, known[text] ?? (stale ? 0 : n)];
     }}"""
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from tfviz.figures.cache_variants import bytes_by_context
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, megabytes, ratio, significant
+from tfviz.ui.tabs.cache.variant_shared import counted
 
 if TYPE_CHECKING:  # torch comes with its package
     from tfviz.inference.cache_size import CacheLayer, CacheShape
 
 PRECISIONS = ("fp32", "fp16", "fp8", "int8", "int4")
 POINTS, FIRST, LAST = 90, 16, 1 << 24  # of a curve: how many, and the contexts at its ends
+CONTEXT, SOURCE = 8192, 512  # tokens that are meant where none are typed, or the model's limit
 MOST_TOKENS, MOST_BATCH, MOST_GIB = 100_000_000, 100_000, 100_000
 
 
@@ -23,13 +25,13 @@ MOST_TOKENS, MOST_BATCH, MOST_GIB = 100_000_000, 100_000, 100_000
 class Wish:
     """What the controls say, in numbers."""
 
-    context: int
+    context: int  # 0: the model's limit, at most CONTEXT
     batch: int
     precision: str
     memory: float  # bytes
     weight_bits: float  # of a parameter; 0: weights are left out
     parameters: float | None  # typed, for a config that does not say
-    source: int
+    source: int  # 0: the model's limit, at most SOURCE
 
 
 def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[int] | None = None) -> Picture:
@@ -41,6 +43,7 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
         return Picture([], notes=[t("cache.planner.encoder", model=shape.label)])
     if not any(layer.n_heads for layer in shape.layers):
         return Picture([], notes=[t("cache.planner.nothing", model=shape.label)])
+    wish = within(shape, wish)
     weights = weight_bytes(shape, wish)
     if wish.weight_bits and weights is None:
         notes.append(t("cache.planner.no_parameters"))
@@ -53,7 +56,7 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
     total = cache_bytes(shape, wish.context, wish.batch, precision, wish.source)
     fits = largest_context(shape, room, wish.batch, precision, wish.source)
     figure = _figure(shape, wish, room, fits, t)
-    said = t("cache.planner.figure.note", n=f"{wish.context:,}", batch=f"{wish.batch:,}")
+    said = counted(t, "cache.planner.figure.note", wish.context, batch=f"{wish.batch:,}")
     panels = [
         Panel(html=facts(shape, wish, total, fits, room, weights, t), title=shape.label, wide=True),
         Panel(figure, t("cache.planner.figure"), said, wide=True),
@@ -68,6 +71,12 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
         ),
     ]
     return Picture(panels, badges(shape, wish, total, fits, room, measured, t), notes)
+
+
+def within(shape: "CacheShape", wish: Wish) -> Wish:
+    """The same with numbers where none were typed."""
+    context, source = (min(most, shape.limit or most) for most in (CONTEXT, SOURCE))
+    return replace(wish, context=wish.context or context, source=wish.source or source)
 
 
 def weight_bytes(shape: "CacheShape", wish: Wish) -> float | None:
@@ -87,11 +96,11 @@ def facts(
     precision = CACHE_PRECISIONS[wish.precision]
     more = cache_bytes(shape, wish.context + 1, wish.batch, precision, wish.source) - total
     name = t(f"cache.planner.{wish.precision}")
-    asked = t("cache.planner.fact.total", n=f"{wish.context:,}", batch=f"{wish.batch:,}", precision=name)
+    asked = counted(t, "cache.planner.fact.total", wish.context, batch=f"{wish.batch:,}", precision=name)
     shown = [(megabytes(total), asked), (megabytes(more), t("cache.planner.fact.token", n=f"{wish.context:,}"))]
-    where = t("cache.planner.fact.fits", memory=megabytes(room))
+    where = counted(t, "cache.planner.fact.fits", fits, memory=megabytes(room))
     if weights:
-        where = t("cache.planner.fact.after", memory=megabytes(room), weights=megabytes(weights))
+        where = counted(t, "cache.planner.fact.after", fits, memory=megabytes(room), weights=megabytes(weights))
     shown.append((t("cache.planner.endless") if fits is None else f"{fits:,}", where))
     every = whole_bytes(shape, wish)
     if every > total:
@@ -208,7 +217,7 @@ def badges(
     if fits:
         precision = CACHE_PRECISIONS[wish.precision]
         here, next_ = (cache_bytes(shape, n, wish.batch, precision, wish.source) for n in (fits, fits + 1))
-        said = t("cache.planner.badge.fits", n=f"{fits:,}", next=f"{fits + 1:,}")
+        said = counted(t, "cache.planner.badge.fits", fits, next=f"{fits + 1:,}")
         made.append(Badge(here <= room < next_, said, f"{here:,} ≤ {room:,} < {next_:,}"))
     unfolded = any(layer.unfolded for layer in shape.layers)  # then attention reads more than the cache holds
     return made if measured is None or unfolded else [*made, _measured(shape, measured, t)]
@@ -220,5 +229,5 @@ def _measured(shape: "CacheShape", measured: Sequence[int], t: Translator) -> Ba
     stored = [numbers for numbers in own if numbers]
     matched = len(measured) == len(own)
     real = [numbers for numbers, mine in zip(measured, own, strict=True) if mine] if matched else list(measured)
-    said = t("cache.planner.badge.measured", real=f"{sum(real):,}", own=f"{sum(stored):,}", n=len(real))
+    said = counted(t, "cache.planner.badge.measured", len(real), real=f"{sum(real):,}", own=f"{sum(stored):,}")
     return Badge(real == stored, said, t("cache.planner.badge.measured.title"))

@@ -9,6 +9,7 @@ from tfviz.figures.cache_variants import allocation_growth
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene
 from tfviz.ui.i18n import Translator, megabytes, significant
+from tfviz.ui.tabs.cache.variant_shared import counted
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.cache_variants import CrossSeen
@@ -41,7 +42,7 @@ def cross_picture(seen: "CrossSeen", width: int, n_layers: int, t: Translator) -
     rows = [
         (
             t("cache.variants.cross.row.bytes"),
-            [megabytes(seen.cross_bytes), t("cache.variants.cross.row.bytes.why", n=seen.n_source)],
+            [megabytes(seen.cross_bytes), counted(t, "cache.variants.cross.row.bytes.why", seen.n_source)],
         ),
         (
             t("cache.variants.cross.row.saved"),
@@ -59,7 +60,7 @@ def cross_picture(seen: "CrossSeen", width: int, n_layers: int, t: Translator) -
         ),
     ]
     panels = [
-        Panel(figure, t("cache.variants.cross.figure"), t("cache.variants.cross.note", n=seen.n_source)),
+        Panel(figure, t("cache.variants.cross.figure"), counted(t, "cache.variants.cross.note", seen.n_source)),
         Panel(
             html=table(t("cache.variants.cross.table"), heads, rows),
             title=t("cache.variants.cross.table"),

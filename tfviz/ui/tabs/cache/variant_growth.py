@@ -9,7 +9,7 @@ from tfviz.figures.cache_variants import allocation_growth, write_times
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene
 from tfviz.ui.i18n import Translator, megabytes, ratio
-from tfviz.ui.tabs.cache.variant_shared import kept
+from tfviz.ui.tabs.cache.variant_shared import counted, kept
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.inference.measure import Latency
@@ -65,9 +65,8 @@ def growth_picture(
     time_words = (t("cache.variants.growth.held"), t("cache.variants.growth.us"))
     far = int(lengths[-1])
     gain = times["exact", far].median / times["static", far].median
-    said = t(
-        "cache.variants.growth.measured", heads=shape[0], width=shape[1], device=device, runs=times["exact", far].runs
-    )
+    runs = times["exact", far].runs
+    said = counted(t, "cache.variants.growth.measured", shape[0], width=shape[1], device=device, runs=runs)
     saved = ratio(max(gain, 1 / gain))
     enough = all(bool((one.allocated >= length).all()) for one in ways.values())
     badges = [
@@ -81,7 +80,7 @@ def growth_picture(
         Panel(
             figure,
             t("cache.variants.growth.figure"),
-            t("cache.variants.growth.note", start=f"{start:,}", n=f"{steps:,}"),
+            counted(t, "cache.variants.growth.note", start, steps=f"{steps:,}"),
         ),
         Panel(write_times(lengths, measured, words=time_words), t("cache.variants.growth.times"), said),
         Panel(

@@ -11,7 +11,7 @@ from tfviz.figures.cache_variants import layer_errors
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene
 from tfviz.ui.i18n import Translator, megabytes, ratio
-from tfviz.ui.tabs.cache.variant_shared import kept, layers_of, percent_of
+from tfviz.ui.tabs.cache.variant_shared import counted, kept, layers_of, percent_of
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.trace import AttentionStack, LayerAttention
@@ -113,7 +113,7 @@ def _sharing(row: Sharing, first: Sharing, n_heads: int, own: int, t: Translator
         error = t("cache.variants.repeated")
     else:
         error = t("cache.variants.pooled_error", error=percent_of(row.error))
-    picture = escape(t("cache.variants.heads.drawn", heads=n_heads, kv=row.n_kv_heads))
+    picture = escape(counted(t, "cache.variants.heads.drawn", row.n_kv_heads, heads=n_heads))
     return (
         f'<div class="tv-variant-card{" own" if mine else ""}"><h4>{name}{mine}</h4>'
         f'<div class="tv-variant-heads" role="img" aria-label="{picture}">{boxes}</div>'

@@ -1,10 +1,10 @@
-"""What the variants of a cache share: findings that stay with the trace, layers in order, errors as percent."""
+"""What the variants of a cache share: findings that stay with the trace, layers in order, percent, one and many."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfviz.ui.components.section import Scene
-from tfviz.ui.i18n import significant
+from tfviz.ui.i18n import Translator, significant
 
 if TYPE_CHECKING:  # torch comes with it
     from tfviz.introspection.trace import AttentionStack, LayerAttention
@@ -21,6 +21,11 @@ def kept(scene: Scene, key: Any, job: Callable[..., Any], *args: Any) -> Any:
 
 def layers_of(stack: "AttentionStack") -> "list[LayerAttention]":
     return [stack.layers[i] for i in sorted(stack.layers)]
+
+
+def counted(t: Translator, key: str, n: int | None, **values: object) -> str:
+    """The sentence `key` about `n` things; `key`.one where it is a single one. None: any number of them."""
+    return t(f"{key}.one" if n == 1 else key, n="" if n is None else f"{n:,}", **values)
 
 
 def percent_of(part: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from tfviz.figures.cache_variants import mass_outside
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, significant
-from tfviz.ui.tabs.cache.variant_shared import percent_of
+from tfviz.ui.tabs.cache.variant_shared import counted, percent_of
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.trace import LayerAttention
@@ -81,7 +81,7 @@ def window_picture(
             wide=True,
         ),
     ]
-    notes = [t("cache.variants.window.wide", n=n)] if window >= n else []
+    notes = [counted(t, "cache.variants.window.wide", n)] if window >= n else []
     return Picture(panels, badges, notes)
 
 
@@ -90,7 +90,8 @@ def _lost(missing: dict[int, np.ndarray], chosen: int, sinks: int, t: Translator
     plain, kept_first = (float(missing[one][chosen].mean()) for one in (0, sinks))
     if not sinks:
         return t("cache.variants.window.note.plain", lost=percent_of(plain))
-    return t("cache.variants.window.note.sinks", lost=percent_of(plain), left=percent_of(kept_first), sinks=sinks)
+    left = percent_of(kept_first)
+    return counted(t, "cache.variants.window.note.sinks", sinks, lost=percent_of(plain), left=left)
 
 
 def _strip(

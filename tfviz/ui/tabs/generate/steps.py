@@ -63,6 +63,7 @@ class Shown:
     why_unread: str = ""  # a sentence, where there is no reading
     ended: bool = True
     halted: bool = False
+    chat: bool = True  # the model has a chat template
 
 
 def picture(shown: Shown, t: Translator, notes: Sequence[str] = ()) -> Picture:
@@ -83,6 +84,7 @@ def picture(shown: Shown, t: Translator, notes: Sequence[str] = ()) -> Picture:
         "going": not shown.ended,
         "of": shown.plan.max_new_tokens,
         "more": min(MORE, LONGEST - len(shown.steps)) if _goes_on(shown) else 0,
+        "chat": shown.chat,
         "said": said(shown.steps, shown.plan.max_new_tokens, shown.ended, shown.halted, t),
         "words": words(t),
     }
@@ -145,6 +147,8 @@ def _details(step: "TokenStep") -> dict[str, Any]:
     return {
         "ids": [one.id for one in step.top],
         "labels": [one.label for one in step.top],
+        "ends": [[one.pieces, one.whole] if one.whole else 0 for one in step.top],
+        "cuts": [len(STAGES) if one.cut is None else STAGES.index(one.cut) for one in step.top],
         "probs": _base64(probs),
         "rest": [_short(step.rest[key]) for key in STAGES],
         "kept": [step.kept[key] for key in STAGES],
@@ -216,7 +220,11 @@ def _best(step: "TokenStep") -> int:
 
 def _times(shown: Shown, t: Translator) -> list[Badge]:
     later = [step.seconds for step in shown.steps[1:] if not step.forced]  # a path is read in one pass
-    said = [Badge(None, t("steps.badge.first", took=milliseconds(shown.steps[0].seconds)))]
+    path = [step.seconds for step in shown.steps if step.forced]
+    if len(path) > 1:
+        said = [Badge(None, t("steps.badge.path", n=len(path), took=milliseconds(sum(path))))]
+    else:
+        said = [Badge(None, t("steps.badge.first", took=milliseconds(shown.steps[0].seconds)))]
     if later:
         took = float(np.median(later))
         said.append(Badge(None, t("steps.badge.later", took=milliseconds(took), rate=significant(1 / max(took, 1e-9)))))
@@ -278,8 +286,8 @@ def draw(scene: Scene, ask: Mapping[str, Any], **controls: Any) -> Iterator[Pict
     made = json.dumps(controls)
     asked = ask.get("plan") if ask.get("made") == made else None  # other controls mean a new run
     plan = planned(asked if isinstance(asked, dict) else controls, scene.trace.kernel)
-    notes = []
-    if plan.chat and not scene.examine(has_chat):
+    notes, chat = [], bool(scene.examine(has_chat))
+    if plan.chat and not chat:
         plan, notes = replace(plan, chat=False), [scene.t("steps.chat.none", model=scene.trace.model_label)]
     halt = isinstance(asked, dict) and ask.get("halt") is True
     run = live(scene, plan, again=not halt)
@@ -287,7 +295,7 @@ def draw(scene: Scene, ask: Mapping[str, Any], **controls: Any) -> Iterator[Pict
         run.halt()
     for n in run.follow(scene.stop):
         broken = [scene.t.error(run.error)] if isinstance(run.error, TfvizError) else []  # in the midst of it
-        yield picture(look(scene, run, n, made), scene.t, notes + broken)
+        yield picture(replace(look(scene, run, n, made), chat=chat), scene.t, notes + broken)
     if run.error is not None and not isinstance(run.error, TfvizError):
         raise run.error
 
@@ -349,7 +357,7 @@ def controls(t: Translator) -> dict[str, Any]:
         "min_p": slider("min_p", 0, 0.5, 0, 0.01),
         "repetition": slider("repetition", 1, 2, 1, 0.05),
         "seed": gr.Number(0, precision=0, minimum=0, label=t("steps.seed"), elem_id="generate-seed"),
-        "chat": gr.Checkbox(False, label=t("steps.chat"), info=t("steps.chat.info")),
+        "chat": gr.Checkbox(False, label=t("steps.chat"), info=t("steps.chat.info"), elem_id="generate-chat"),
         "use_cache": gr.Checkbox(True, label=t("steps.use_cache"), info=t("steps.use_cache.info")),
     }
 

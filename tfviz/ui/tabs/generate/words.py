@@ -13,7 +13,7 @@ WORDS = (
     "player first back play pause next last speed slider step text prompt source target stop more again token "
     "others left after by_hand title prob drawn_prob surprise entropy took path cache perplexity bits nats chart "
     "chart_x chart_y matrix matrix_rows cell blocked reads branches branches_note total seed legend_surprise "
-    "legend_reads instead cut pick waiting off end"
+    "legend_reads instead cut pick waiting off end ends_with byte bytes"
 ).split()
 
 
@@ -27,4 +27,6 @@ def said(steps: "Sequence[TokenStep]", of: int, ended: bool, halted: bool, t: Tr
     """How far the text is, or why it ends."""
     if not ended or halted:
         return t("steps.halted" if ended else "steps.going", n=len(steps), of=of)
+    if steps[-1].stopped == "max_new_tokens":
+        return t("steps.ended.one" if len(steps) == 1 else "steps.ended", n=len(steps))
     return steps[-1].reason(t.language)
