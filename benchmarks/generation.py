@@ -22,7 +22,8 @@ from transformers.utils import logging
 from tfviz.config import Settings
 from tfviz.inference.device import describe, set_threads
 from tfviz.inference.measure import Latency, compare, latency
-from tfviz.introspection.generation import Plan, run_steps
+from tfviz.introspection.generation import run_steps
+from tfviz.introspection.run import Plan
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.flat_decoding import flat_step, one_row_products
 from tfviz.sources.locate import locate

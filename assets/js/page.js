@@ -126,7 +126,16 @@
     return plotly;
   }
 
+  function el(tag, className, parent, attributes = {}) { // a new element, inside `parent`; the attribute "text" is what it says
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
+    if (parent) parent.append(node);
+    return node;
+  }
+
   window.tfviz = {
+    el,
     scene: null,                          // what the page looks at; attention_view.js keeps it
     views: {},                            // drawings of their own: name -> (box, data, api); assets/js/views
     plotly: loadPlotly, plotlyAddress,

@@ -13,13 +13,7 @@ const root = element.querySelector('.tv-picture');
 const PATIENCE_MS = 1500, SLOW_MS = 250;
 let visible = false, changes = 0, measure = false, asked = '', waiting = 0, slow = 0, drawn = null, hasCode = false, barFor = '', ask = null;
 
-function el(tag, className, parent, attributes = {}) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-  if (parent) parent.append(node);
-  return node;
-}
+const { el } = window.tfviz;
 
 const t = key => props.labels[`picture.${key}`] || key;
 const css = name => getComputedStyle(root).getPropertyValue(name).trim();

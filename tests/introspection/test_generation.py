@@ -14,7 +14,8 @@ from tfviz.config import Settings
 from tfviz.errors import BadText, TfvizError, UnknownChoice, UnsupportedHere
 from tfviz.inference.sampling import GREEDY, Sampling, stage_probabilities
 from tfviz.introspection.choice import LISTED, choose_token
-from tfviz.introspection.generation import STAGE_NAMES, Plan, Run, TokenStep, end_ids, run_steps
+from tfviz.introspection.generation import end_ids, run_steps
+from tfviz.introspection.run import STAGE_NAMES, Plan, Run, TokenStep
 from tfviz.introspection.workbench import Request, Workbench
 from tfviz.messages import LANGUAGES
 from tfviz.model.attention_call import AttentionCall

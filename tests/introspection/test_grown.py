@@ -12,9 +12,10 @@ from tests.conftest import Loaded
 from tfviz.config import Settings
 from tfviz.inference.sampling import Sampling
 from tfviz.introspection.capture import capture
-from tfviz.introspection.generation import Plan, Run, run_steps
+from tfviz.introspection.generation import run_steps
 from tfviz.introspection.grown import grown
 from tfviz.introspection.rows import parts, settle
+from tfviz.introspection.run import Plan, Run
 from tfviz.introspection.trace import Trace
 from tfviz.introspection.workbench import Request, Workbench
 from tfviz.model.attention import PLAIN

@@ -5,8 +5,9 @@ import pytest
 
 from tests.conftest import Loaded
 from tfviz.introspection.capture import capture
-from tfviz.introspection.generation import Plan, Run, run_steps
+from tfviz.introspection.generation import run_steps
 from tfviz.introspection.grown import grown_prompt
+from tfviz.introspection.run import Plan, Run
 from tfviz.introspection.step_rows import step_rows
 
 TEXT = "The animal didn't cross the street because it was too tired"

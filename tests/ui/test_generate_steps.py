@@ -15,7 +15,8 @@ import pytest
 from tests.conftest import Loaded
 from tfviz.errors import BadText, WrongModel
 from tfviz.inference.sampling import GREEDY, STAGES, Sampling
-from tfviz.introspection.generation import Candidate, Plan, Run, TokenStep, run_steps
+from tfviz.introspection.generation import run_steps
+from tfviz.introspection.run import Candidate, Plan, Run, TokenStep
 from tfviz.introspection.workbench import Gone
 from tfviz.messages import LANGUAGES, sentences
 from tfviz.sources.tokens import Token

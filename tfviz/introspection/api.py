@@ -8,7 +8,8 @@ import pandas as pd
 from tfviz.checks import require, whole
 from tfviz.errors import BadText, WrongModel
 from tfviz.inference.sampling import Sampling
-from tfviz.introspection.generation import Plan, TokenStep, run_steps
+from tfviz.introspection.generation import run_steps
+from tfviz.introspection.run import Plan, TokenStep
 from tfviz.introspection.trace import Trace
 from tfviz.introspection.workbench import Request, Workbench, default_workbench
 

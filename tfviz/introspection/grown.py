@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.introspection.capture import capture
-from tfviz.introspection.generation import Run, TokenStep
+from tfviz.introspection.run import Run, TokenStep
 from tfviz.introspection.thumbnails import thumbnails
 from tfviz.introspection.trace import Answer, Array, AttentionStack, Cost, LayerAttention, Trace
 from tfviz.model.attention import ScoreRule

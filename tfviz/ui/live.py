@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfviz.ui.components.section import Scene
 
 if TYPE_CHECKING:  # torch comes with them
-    from tfviz.introspection.generation import Plan, Run, TokenStep
+    from tfviz.introspection.run import Plan, Run, TokenStep
     from tfviz.introspection.trace import Trace
     from tfviz.introspection.workbench import Workbench
     from tfviz.sources.base import LoadedModel, Prompt
@@ -101,7 +101,7 @@ class Live:
             self._news.notify_all()
 
     def _add(self, step: "TokenStep") -> None:
-        from tfviz.introspection.generation import Run
+        from tfviz.introspection.run import Run
 
         with self._news:
             self.run = self.run or Run(self.plan)

@@ -9,13 +9,7 @@
   const TALL = 36, LOW = 25, GAP = 26, NODE = 30, SMALL = 21, NARROW = 78, WIDE = 112, SPACE = 20;
   const DROPPED = 1, NAMES = ['kept', 'dropped', 'ended'], KINDS = ['dropped', 'lost', 'found', 'best'];
 
-  function el(tag, className, parent, attributes = {}) {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  }
+  const { el } = window.tfviz;
 
   function svg(tag, className, parent, attributes = {}) {
     const node = document.createElementNS('http://www.w3.org/2000/svg', tag);

@@ -11,13 +11,7 @@
  *   formula, wanted, choices, done, words
  * Everything is here: scrubbing and playing ask nothing of the server. */
 (() => {
-  const el = (tag, className, parent, attributes = {}) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  };
+  const { el } = window.tfviz;
   const svg = (tag, parent, attributes) => {
     const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);

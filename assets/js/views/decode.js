@@ -13,13 +13,7 @@
  * Asks (api.ask): {plan, made} for another path, {plan, made, halt: true} to stop. Tells the page, by window.tfviz.written and
  * the event tfviz:written, which finished run is on show: the Attention view takes its tokens in. */
 (() => {
-  const el = (tag, className, parent, attributes = {}) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  };
+  const { el } = window.tfviz;
   const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   const bytes = base64 => Uint8Array.from(atob(base64), c => c.charCodeAt(0)).buffer;

@@ -7,13 +7,7 @@
  *   words    {row, hide, show, clear}
  * Asks with api.ask({masked: [...]}). */
 (() => {
-  const el = (tag, className, parent, attributes = {}) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  };
+  const { el } = window.tfviz;
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 
   class Row {

@@ -10,13 +10,7 @@
  *   head, heads, value_dim, words
  * Walks the stages and the rows by itself; a row that did not come along is asked for by selecting its token. */
 (() => {
-  const el = (tag, className, parent, attributes = {}) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  };
+  const { el } = window.tfviz;
   const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   const minus = text => text.replace('-', '\u2212').replace('e-', 'e\u2212');

@@ -13,13 +13,7 @@
   const COLOURS = ['prob', 'rank', 'kl', 'entropy'];
   const SMALLEST = 65535;                 // the code of what is too small for one
 
-  function el(tag, className, parent, attributes = {}) {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  }
+  const { el } = window.tfviz;
 
   const unpack = (text, Kind) => new Kind(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
   const css = name => getComputedStyle(document.body).getPropertyValue(name).trim();

@@ -10,13 +10,7 @@
   const SIDE = 256;                     // of a grid with few cells, which need not be as large as there is room
   const kept = new WeakMap();           // box -> what it shows and which cell is pointed at
 
-  function el(tag, className, parent, attributes = {}) {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  }
+  const { el } = window.tfviz;
 
   const bytes = base64 => Uint8Array.from(atob(base64), c => c.charCodeAt(0)).buffer;
   const clamp = (x, low, high) => Math.max(low, Math.min(high, x));

@@ -4,13 +4,7 @@
 (() => {
   const SVG = 'http://www.w3.org/2000/svg', R = 62, FRAME_MS = 60, LAST = 512, NEAR = 64;
 
-  function el(tag, className, parent, attributes = {}) {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  }
+  const { el } = window.tfviz;
   function svg(tag, parent, attributes) {
     const node = document.createElementNS(SVG, tag);
     for (const [name, text] of Object.entries(attributes)) node.setAttribute(name, text);

@@ -8,13 +8,7 @@
   const states = new WeakMap();           // box -> what is drawn and chosen in it
   const HEIGHT = 280, SMALLEST = 7, LARGEST = 22; // of the grid and of a cell, in pixels
 
-  function el(tag, className, parent, attributes = {}) {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    for (const [name, text] of Object.entries(attributes)) name === 'text' ? node.textContent = text : node.setAttribute(name, text);
-    if (parent) parent.append(node);
-    return node;
-  }
+  const { el } = window.tfviz;
 
   const unpack = (text, Kind) => new Kind(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
   const css = name => getComputedStyle(document.body).getPropertyValue(name).trim();

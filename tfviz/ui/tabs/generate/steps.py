@@ -23,7 +23,7 @@ from tfviz.ui.live import Live, live, run_id
 from tfviz.ui.tabs.generate.words import said, words
 
 if TYPE_CHECKING:  # torch comes with them
-    from tfviz.introspection.generation import Plan, TokenStep
+    from tfviz.introspection.run import Plan, TokenStep
     from tfviz.sources.base import LoadedModel, Prompt
     from tfviz.sources.tokens import Token
 
@@ -254,7 +254,7 @@ def as_values(plan: "Plan") -> dict[str, Any]:
 def planned(values: Mapping[str, Any], kernel: str) -> "Plan":
     """The plan of the controls, or of what a browser asks for; numbers are pulled into what is allowed."""
     from tfviz.inference.sampling import Sampling
-    from tfviz.introspection.generation import Plan
+    from tfviz.introspection.run import Plan
 
     def number(name: str, otherwise: float, low: float, high: float) -> float:
         value = values.get(name)

@@ -7,7 +7,7 @@ from tfviz.messages import sentences
 from tfviz.ui.i18n import Translator
 
 if TYPE_CHECKING:  # torch comes with it
-    from tfviz.introspection.generation import TokenStep
+    from tfviz.introspection.run import TokenStep
 
 WORDS = (
     "player first back play pause next last speed slider step text prompt source target stop more again token "
