@@ -18,7 +18,7 @@ from page import app, sentence, settle, spread, type_text  # noqa: E402
 from tests.e2e.conftest import QUIET, find_chromium  # noqa: E402
 
 LIMIT_MS = 150
-TABS = ("step", "positions", "masks", "layers", "training", "generate", "cache")
+TABS = ("step", "positions", "masks", "layers", "training", "generate", "cache", "speed")
 
 REDRAW = """async ([id, turn]) => {
   const root = document.querySelector(`[id="${id}"] .tv-picture`), before = root.dataset.drawn;

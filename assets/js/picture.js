@@ -4,7 +4,7 @@
  *   props.value       as JSON text: {key, panels, badges, notes, part, code, error, gone, done}: pieces of the answer to the wish of that key.
  *   props.selects     parts of the shared selection that the picture depends on and offers;  props.needs_trace;  props.button;  props.own: its id;  props.labels.
  *   trigger('wanted', {key, trace, place, measure, ask, code})   it is visible, and what it shows is not what the page says.
- *   ask: what a drawing of its own asked for (api.ask), as long as the page looks at the same sentence.
+ *   ask: what a drawing of its own asked for (api.ask, or api.measure: as with the section's button pressed), as long as the page looks at the same sentence.
  * On window: hears tfviz:selected (attention_view.js) and tfviz:changed {id} (a control of this section); sends tfviz:select.
  * window.tfviz.scene is what the page looks at: {trace, kinds, token_lists, sel}.
  * The root carries data-drawn="<key>" once the picture of that wish is complete. */
@@ -57,7 +57,8 @@ async function show() {
   if (value.code) { hasCode = true; ui.code.innerHTML = value.code; }
   if (value.panels) await draw(value);
   if (value.key !== asked) return;
-  if (value.done || value.part !== null) waiting = 0;
+  if (value.waiting) drawWaiting(value.waiting);
+  if (value.done || value.waiting || value.part !== null) waiting = 0;
   if (value.done) { root.dataset.drawn = value.key; ui.doing.hidden = true; clearTimeout(slow); root.removeAttribute('data-busy'); }
   check();                              // somebody may have moved on meanwhile
 }
@@ -83,8 +84,21 @@ async function draw(value) {
 function drawProgress(part) {
   ui.doing.hidden = part === null;
   if (part === null) return ui.doing.replaceChildren();
-  const bar = ui.doing.querySelector('progress') || (ui.doing.append(`${t('measuring')} `), el('progress', '', ui.doing, { max: 1, 'aria-label': t('measuring') }));
+  const bar = ui.doing.querySelector('progress') || doing(t('measuring'), () => el('progress', '', ui.doing, { max: 1, 'aria-label': t('measuring') }));
   bar.value = part;
+}
+
+function drawWaiting(text) {            // for other people's measurements
+  ui.doing.hidden = false;
+  if (ui.doing.dataset.waiting !== text) doing(text, () => { ui.doing.dataset.waiting = text; });
+}
+
+function doing(text, more) {            // what goes on, and the button that ends it
+  delete ui.doing.dataset.waiting;
+  ui.doing.replaceChildren(`${text} `);
+  const made = more();
+  el('button', 'tv-stop', ui.doing, { type: 'button', text: t('stop') }).addEventListener('click', () => { changes++; check(); });
+  return made;
 }
 
 function newPanel() {
@@ -116,8 +130,8 @@ function drawPanel(panel, box, plotly) {
   if (place.firstChild.innerHTML !== panel.html) place.firstChild.innerHTML = panel.html; // made and escaped by Python
 }
 
-const api = () => ({ select, ask: wanted, place: scene()?.sel ?? {}, dark: document.body.classList.contains('dark') });
-function wanted(value) { ask = { trace: traced(scene()), value }; changes++; check(); }
+const api = () => ({ select, ask: wanted, measure: value => wanted(value, true), place: scene()?.sel ?? {}, dark: document.body.classList.contains('dark') });
+function wanted(value, measures = false) { ask = { trace: traced(scene()), value }; measure = measures; changes++; check(); }
 
 function chart(box, panel, plotly) {
   if (box.tvFigure === panel.figure && box.isConnected) return; // the same as before: nothing to draw

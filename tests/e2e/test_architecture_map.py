@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 
@@ -114,14 +113,3 @@ def test_depths_are_measured_on_the_button_and_kept(visit: Visit) -> None:
     expect(picture.locator(".js-plotly-plot")).to_have_count(3)
     again = opened(visit("/"), "depth")  # another visitor, the same measurement
     expect(again.locator(".tv-badges .ok")).to_have_count(2)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
-@pytest.mark.parametrize("address", ["/", "/zh?model=dates"], ids=["en", "zh"])
-def test_axe_finds_nothing(visit: Visit, axe_source: str, address: str, screen: dict, scheme: str) -> None:
-    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **screen)
-    for key in ("map", "norm", "depth"):
-        opened(visitor, key)
-        assert violations(visitor, axe_source) == [], key
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"], key

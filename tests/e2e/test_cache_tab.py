@@ -3,11 +3,9 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 
@@ -114,17 +112,3 @@ def test_the_cost_is_measured_when_asked(visit: Visit) -> None:
     expect(picture.locator(".js-plotly-plot")).to_have_count(4)
     expect(picture.get_by_text(re.compile(r"the time goes as n\^"))).to_be_visible()
     expect(picture.get_by_role("row", name=re.compile("n = 8 "))).to_have_text(re.compile(r"ms.*ms.*x"))
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
-def test_each_section_fits_its_screen_and_axe_finds_nothing(
-    visit: Visit, axe_source: str, screen: dict, scheme: str
-) -> None:
-    visitor = visit("/zh?model=dates&text=March+5,+2021", color_scheme=scheme, reduced_motion="reduce", **screen)
-    for name in ("steps", "cost"):
-        picture = opened(visitor, name)
-        if name == "steps":
-            picture.get_by_role("slider").fill("3")
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
-        assert violations(visitor, axe_source) == []

@@ -3,11 +3,9 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 FACT = "/?text=The+capital+of+France+is+Paris.+The+capital+of+Japan+is"
@@ -139,14 +137,3 @@ def test_the_tree_is_walked_by_keys_and_read_by_pointer(visit: Visit) -> None:
     expect(said).to_contain_text("the prompt")
     picture.locator(".tv-beams-tree button.dropped").first.hover()
     expect(said).to_have_text(re.compile(r"cut\s*$"))
-
-
-@pytest.mark.parametrize(("screen", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk", "phone"])
-def test_each_section_fits_its_screen_and_axe_finds_nothing(
-    visit: Visit, axe_source: str, screen: dict, scheme: str
-) -> None:
-    visitor = visit("/zh", color_scheme=scheme, reduced_motion="reduce", **screen)
-    for name in ("lens", "beams"):
-        opened(visitor, name)
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
-        assert violations(visitor, axe_source) == []

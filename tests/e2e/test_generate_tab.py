@@ -223,8 +223,7 @@ def test_what_the_chat_template_feeds_is_shown(visit: Visit) -> None:
     assert "<|im_start|>" in given and "user" in given and "Hello" in given and "assistant" in given
 
 
-@pytest.mark.parametrize("mode", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(("size", "mode"), [(DESK, "light"), (PHONE, "dark")], ids=["desk", "phone"])
 def test_it_is_accessible_and_fits(visit: Visit, axe_source: str, size: dict[str, Any], mode: str) -> None:
     visitor = visit("/zh", color_scheme=mode, **size)
     view = written(visitor)

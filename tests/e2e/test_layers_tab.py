@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 FFN, RESIDUAL = "layers.ffn", "layers.residual"
@@ -100,16 +99,3 @@ def test_what_is_offered_to_try_works(visit: Visit) -> None:
     with visitor.redrawn(FFN):
         visitor.page.get_by_role("button", name="the same word twice", exact=False).click()
     expect(picture.get_by_role("group", name="Tokens of the sentence")).to_contain_text("door")
-
-
-@pytest.mark.parametrize("key", [FFN, RESIDUAL])
-@pytest.mark.parametrize("address, screen", [("/", DESK), ("/zh", PHONE)])
-@pytest.mark.parametrize("mode", ["light", "dark"])
-def test_the_sections_have_no_accessibility_violations(
-    key: str, address: str, screen: dict[str, object], mode: str, visit: Visit, axe_source: str
-) -> None:
-    visitor = visit(address, **screen, color_scheme=mode, reduced_motion="reduce")
-    opened(visitor, key)
-    assert violations(visitor, axe_source) == []
-    wider = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
-    assert visitor.page.evaluate(wider) <= 0

@@ -17,13 +17,13 @@ NOWHERE = "(nothing)"
 DESK = {"viewport": {"width": 1280, "height": 900}}
 
 
-def violations(visitor: Visitor, axe: str) -> list[str]:
-    """What axe-core finds, one line a place."""
+def violations(visitor: Visitor, axe: str, within: str = "html") -> list[str]:
+    """What axe-core finds in a part of the page, one line a place."""
     page = visitor.page
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate(axe)
-    run = "axe.run(document, {resultTypes: ['violations']}).then(results => results.violations)"
-    found: list[dict[str, Any]] = page.evaluate(run)
+    run = "within => axe.run(within, {resultTypes: ['violations']}).then(results => results.violations)"
+    found: list[dict[str, Any]] = page.evaluate(run, within)
     return [
         f"{one['id']} at {' '.join(map(str, node['target']))}: {node['failureSummary']}"
         for one in found

@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 SECTIONS = {"/": ("Batch", "Conventions", "Decoding", "The model's own"), "/zh": ("批次", "约定", "解码", "模型自己的")}
@@ -127,18 +126,3 @@ def test_all_three_masks_of_the_dates_model(visit: Visit) -> None:
     expect(panel.locator(".tv-masks-grid figcaption span").filter(visible=True).first).to_have_text("padding")
     panel.get_by_role("button", name="Decoder", exact=True).filter(visible=True).click()
     expect(panel.locator(".tv-masks-grid figcaption span").filter(visible=True).nth(1)).to_have_text("causal")
-
-
-@pytest.mark.parametrize(
-    "screen, scheme, address",
-    [(DESK, "light", "/"), (DESK, "dark", "/zh"), (PHONE, "light", "/zh"), (PHONE, "dark", "/")],
-)
-def test_it_fits_its_screen_and_axe_finds_nothing(
-    visit: Visit, axe_source: str, screen: dict, scheme: str, address: str
-) -> None:
-    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **screen)
-    panel = opened(visitor)
-    for name in SECTIONS[address]:
-        section(panel, name)
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
-        assert violations(visitor, axe_source) == []

@@ -221,18 +221,18 @@ def test_each_switch_traces_again_and_adds_its_own_row(visit: Visit) -> None:
     expect(visitor.settings).to_have_count(len(tried))
 
 
-def test_measuring_all_settings_fills_eight_rows_that_another_sentence_empties(visit: Visit) -> None:
+def test_measuring_all_settings_fills_twelve_rows_that_another_sentence_empties(visit: Visit) -> None:
     visitor = visit(f"/?text={quote('one two three')}").measured()
     visitor.page.get_by_role("button", name="Measure all settings").click()
-    expect(visitor.settings).to_have_count(8, timeout=90_000)
+    expect(visitor.settings).to_have_count(12, timeout=90_000)
     expect(visitor.page.locator(".tv-doing")).to_have_count(0, timeout=90_000)
-    for precision in ("FP32", "FP16", "BF16", "INT8"):
+    for precision in ("FP32", "FP16", "BF16", "INT8 w", "INT8", "INT4"):
         for kernel in ("naive", "flash"):
             expect(visitor.row(f"{kernel} · {precision}")).to_be_visible()
     weights = visitor.page.get_by_role(
         "cell", name=re.compile(r"^weights [\d.]+ MiB · \+[\d.]+ [KM]iB peak · differs ")
     )
-    expect(weights).to_have_count(8)
+    expect(weights).to_have_count(12)
     with visitor.new_trace():
         visitor.sentence.fill("four five six")
     visitor.measured()

@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 SECTIONS = ("this", "order", "encoding", "rotation", "bias", "distance", "extrapolate")
@@ -82,17 +81,3 @@ def test_controls_draw_again(visit: Visit) -> None:
     picture = opened(visitor, "encoding")
     page.get_by_role("button", name=visitor.t("positions.encoding.try.learned")).click()
     expect(picture.get_by_text(visitor.t("positions.no_table"))).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    "address, screen, scheme", [("/", DESK, "light"), ("/zh", DESK, "dark"), ("/zh", PHONE, "dark")]
-)
-def test_every_section_fits_its_screen_and_axe_finds_nothing(
-    visit: Visit, axe_source: str, address: str, screen: dict, scheme: str
-) -> None:
-    visitor = visit(address + SHORT, color_scheme=scheme, reduced_motion="reduce", **screen)
-    for section in SECTIONS:
-        picture = opened(visitor, section)
-        expect(picture.get_by_role("alert")).to_be_hidden()
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"], section
-        assert violations(visitor, axe_source) == [], section

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE
+from tests.e2e.test_looks import DESK, PHONE, violations
 from tfviz.ui.tabs import TABS
 
 Visit = Callable[..., Visitor]
@@ -30,7 +30,9 @@ ERROR = ".tv-error:visible"
     ],
     ids=["smollm2", "minilm", "dates"],
 )
-def test_every_section_draws_and_holds(visit: Visit, tab: str, address: str, screen: dict, scheme: str) -> None:
+def test_every_section_draws_holds_fits_and_axe_finds_nothing(
+    visit: Visit, axe_source: str, tab: str, address: str, screen: dict, scheme: str
+) -> None:
     visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **screen)
     for section in SECTIONS[tab]:
         picture = visitor.section(tab, section.key)
@@ -39,6 +41,7 @@ def test_every_section_draws_and_holds(visit: Visit, tab: str, address: str, scr
             expect(picture.locator(":is(.tv-panel, .tv-note):visible")).not_to_have_count(0)  # a note: no such thing
         expect(picture.locator(".tv-badges .warn")).to_have_count(0)
         assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
+        assert violations(visitor, axe_source, "#tv-view") == [], section.key
 
 
 def test_nothing_is_drawn_in_a_section_nobody_opened(visit: Visit) -> None:
@@ -134,3 +137,19 @@ def test_a_phone_page_does_not_move_sideways(visit: Visit) -> None:
         visitor.section(tab, key)
         left = visitor.page.locator(f"#{key.replace('.', '-')}").bounding_box()
         assert left is not None and left["x"] == pytest.approx(14, abs=1)
+
+
+def test_a_measurement_waits_for_another_and_both_can_be_stopped(visit: Visit) -> None:
+    first, second = visit("/"), visit("/zh")
+    pictures = [visitor.section("step", "step.cost") for visitor in (first, second)]
+    for picture in pictures:
+        picture.locator(".tv-measure").click()
+        expect(picture.locator(".tv-doing")).to_be_visible()
+    expect(pictures[0].get_by_role("progressbar")).to_be_visible()
+    expect(pictures[1].locator(".tv-doing")).to_contain_text("前面还有 1 项测量")
+    pictures[0].get_by_role("button", name="Stop").click()
+    expect(pictures[0].locator(".tv-doing")).to_be_hidden()
+    expect(pictures[1].get_by_role("progressbar")).to_be_visible()
+    pictures[1].get_by_role("button", name="停止").click()
+    expect(pictures[1].locator(".tv-doing")).to_be_hidden()
+    expect(pictures[1].locator(".tv-error:visible")).to_have_count(0)

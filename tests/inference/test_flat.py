@@ -92,8 +92,9 @@ def test_it_steps_aside_for_int8_and_runs_in_half_precision() -> None:
         model = precision.convert(build(LLAMA_LIKE))
         flat = FlatDecoder(model, 8, CPU)
         (cache, new), (other, _) = begun(model), begun(model)
-        assert flat.suits(cache, new) == (key != "int8")
-        if key != "int8":
+        own = key in {"int8", "int8_weights"}  # layers that multiply in their own way
+        assert flat.suits(cache, new) != own
+        if not own:
             assert difference(flat.step(new, cache), model.decode(new, cache=other)[:, -1]) < 0.05
 
 

@@ -12,7 +12,6 @@ from tfviz.inference.precision import int4, weight_bytes
 from tfviz.inference.precision.int4 import (
     GROUP,
     Int4Linear,
-    Int8Head,
     fits,
     pack,
     packed_block,
@@ -21,6 +20,7 @@ from tfviz.inference.precision.int4 import (
     to_int4,
 )
 from tfviz.inference.precision.int8 import Int8Embedding
+from tfviz.inference.precision.int8_weights import Int8WeightLinear
 
 SENTENCES = ["The animal didn't cross the street because it was too tired.", "Water expands when it freezes."]
 
@@ -159,7 +159,7 @@ def test_every_architecture_runs_in_int4_close_to_fp32(name: str) -> None:
 def test_a_tied_head_and_its_embedding_share_one_int8_table(name: str) -> None:
     converted = to_int4(ARCHITECTURES[name]().eval())
     table, head = converted.get_input_embeddings(), converted.get_output_embeddings()
-    assert isinstance(table, Int8Embedding) and isinstance(head, Int8Head)
+    assert isinstance(table, Int8Embedding) and isinstance(head, Int8WeightLinear)
     assert table.levels.data_ptr() == head.levels.data_ptr()
     assert table(torch.arange(4)).dtype == torch.bfloat16
 
@@ -167,7 +167,7 @@ def test_a_tied_head_and_its_embedding_share_one_int8_table(name: str) -> None:
 def test_a_head_says_the_same_for_one_row_and_for_many() -> None:
     model = ARCHITECTURES["qwen3"]().eval()  # its head is not tied
     head = to_int4(model).get_output_embeddings()
-    assert isinstance(head, Int8Head)
+    assert isinstance(head, Int8WeightLinear)
     x = torch.randn(9, 64).bfloat16()
     assert relative_error(head(x)[3].float(), head(x[3]).float()) < 0.01
     assert relative_error(model.get_output_embeddings()(x.float()), head(x).float()) < 0.02

@@ -90,12 +90,12 @@ def test_weight_bytes_counts_a_tied_table_once(model: TinyModel) -> None:
 
 
 def test_the_table_is_in_the_order_of_the_page() -> None:
-    assert list(PRECISIONS) == ["fp32", "fp16", "bf16", "int8", "int4"]
+    assert list(PRECISIONS) == ["fp32", "fp16", "bf16", "int8_weights", "int8", "int4"]
     assert all(key == precision.key for key, precision in PRECISIONS.items())
 
 
 def test_every_precision_runs_on_the_cpu() -> None:
-    assert [precision.unsupported(torch.device("cpu")) for precision in PRECISIONS.values()] == [None] * 5
+    assert [precision.unsupported(torch.device("cpu")) for precision in PRECISIONS.values()] == [None] * 6
 
 
 def test_a_precision_a_device_cannot_run_says_so_in_both_languages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,5 +104,6 @@ def test_a_precision_a_device_cannot_run_says_so_in_both_languages(monkeypatch: 
         PRECISIONS["int8"].unsupported(torch.device("mps")),
         PRECISIONS["bf16"].unsupported(torch.device("cuda")),
         PRECISIONS["int4"].unsupported(torch.device("mps")),
+        PRECISIONS["int8_weights"].unsupported(torch.device("mps")),
     ]
     assert all(text(reason, language) for reason in reasons for language in LANGUAGES)

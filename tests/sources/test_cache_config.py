@@ -344,6 +344,6 @@ def test_the_examples_have_their_parameters(key: str, more: Small) -> None:
     kind = numbers.pop("model_type")
     assert kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     with torch.device("meta"):
-        model = hf.AutoModelForCausalLM.from_config(hf.AutoConfig.for_model(kind, **numbers, **more))
+        model = hf.AutoModelForCausalLM.from_config(hf.AutoConfig.for_model(kind, **{**numbers, **more}))
     count = sum({id(p): math.prod(p.shape) for p in model.parameters()}.values())
     assert count == pytest.approx(1e9 * one.values["parameters"], rel=1e-3)

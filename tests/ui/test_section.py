@@ -11,6 +11,7 @@ import pytest
 
 from tfviz.config import Settings
 from tfviz.errors import UnsupportedHere, WrongModel
+from tfviz.inference.device import DeviceGate
 from tfviz.ui.components.picture import Badge, Panel, Picture, payload, table
 from tfviz.ui.components.section import Scene, Section, _drawer
 from tfviz.ui.context import AppContext
@@ -18,19 +19,26 @@ from tfviz.ui.i18n import Translator
 
 
 class Bench:
+    def __init__(self) -> None:
+        self.measuring = DeviceGate()
+
     def find(self, trace_id: str) -> None:
         return None
 
 
 class Context(AppContext):
+    bench = Bench()
+
     @property
     def workbench(self) -> Any:
-        return Bench()
+        return self.bench
 
 
 @pytest.fixture
 def ctx() -> AppContext:
-    return Context(Translator("en"), Settings.from_environment())
+    made = Context(Translator("en"), Settings.from_environment())
+    made.bench = Bench()
+    return made
 
 
 def ask(ctx: AppContext, section: Section, *values: Any, session: str = "me", **wish: Any) -> list[dict[str, Any]]:
@@ -72,6 +80,38 @@ def test_only_a_pressed_button_measures(ctx: AppContext) -> None:
         "False",
         "False",
     ]
+
+
+def grown(scene: Scene, measure: bool) -> Iterator[Picture]:
+    for i in range(1, 3 if measure else 1):
+        yield Picture([Panel(html=str(i))], part=i / 2)
+    yield Picture([Panel(html="all")])
+
+
+def test_one_measurement_at_a_time_and_the_next_hears_its_place(ctx: AppContext) -> None:
+    section = Section("x", grown, needs_trace=False, button="code.copy")
+    first = begin(ctx, section, key="k", measure=True)
+    assert json.loads(next(first))["part"] == 0.5
+    second = begin(ctx, section, key="k", measure=True, session="you")
+    assert json.loads(next(second)) == {"key": "k", "done": False, "waiting": "Waiting: 1 before this measurement"}
+    assert ask(ctx, section, key="k", session="she")[-1]["done"]  # who only looks does not wait
+    assert [json.loads(value)["done"] for value in first] == [False, False, True]
+    rest = [json.loads(value) for value in second]
+    assert [(value["part"], value["waiting"]) for value in rest] == [(0.5, ""), (1.0, ""), (None, ""), (None, "")]
+
+
+def test_a_measurement_that_is_given_up_leaves_the_line(ctx: AppContext) -> None:
+    drawer = _drawer(ctx, Section("x", grown, needs_trace=False, button="code.copy"), [])
+
+    def wish(session: str, measure: bool) -> Iterator[str]:
+        return drawer(SimpleNamespace(_data={"measure": measure}), SimpleNamespace(session_hash=session))  # type: ignore[arg-type]
+
+    first, second = wish("me", True), wish("you", True)
+    next(first), next(second)
+    assert json.loads([*wish("you", False)][-1])["done"]
+    assert [json.loads(value).get("panels") for value in second] == [None]  # its end: nothing was measured
+    first.close()  # the page was closed
+    assert json.loads(next(wish("she", True)))["part"] == 0.5
 
 
 def test_a_newer_wish_of_the_same_page_stops_a_measurement(ctx: AppContext) -> None:

@@ -92,7 +92,7 @@ def test_settings_stand_in_one_order_however_they_were_measured() -> None:
     for setting in reversed(settings):
         back = back.with_row(setting, row())
     assert render(there, EN) == render(back, EN)
-    assert len(ratios(there)) == len(settings) == 8
+    assert len(ratios(there)) == len(settings) == 12
 
 
 def test_a_row_says_what_it_costs_in_bytes_and_how_far_it_is_off() -> None:
@@ -147,3 +147,11 @@ def test_adding_to_a_strip_leaves_it_as_it_was() -> None:
     assert first.rows == {} and first.reasons == {}
     assert (second.trace_id, second.about, second.current) == ("id", ("m",), INT8)
     assert second.rows.keys() == {INT8} and second.reasons == {BASELINE: "why"}
+
+
+def test_every_precision_of_the_table_has_its_label_and_any_other_setting_a_row() -> None:
+    from tfviz.inference.precision import PRECISIONS as RECIPES
+
+    assert {key: recipe.label for key, recipe in RECIPES.items()} == PRECISIONS
+    strange: Setting = ("flash", "int2")
+    assert Table(render(Strip(current=strange), EN)).rows[1:] == [["flash · INT2", "…", "…"]]

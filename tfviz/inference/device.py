@@ -107,12 +107,7 @@ class DeviceGate:
     def turn(self, on_position: Callable[[int], None] | None = None, patient: bool = False) -> Iterator[Turn]:
         """Waits for the device and holds it. `on_position` hears how many are ahead, at first and at every change; 0
         means it is held. Whatever it raises gives up the place in the queue."""
-        ticket = object()
-        with self._changed:
-            self._queue.append(ticket)
-            if patient:
-                self._patient.add(ticket)
-        try:
+        with self._ticket(patient) as ticket:
             ahead = self._ahead(ticket)
             while True:
                 if on_position is not None:
@@ -121,6 +116,29 @@ class DeviceGate:
                     break
                 ahead = self._next_change(ticket, ahead)
             yield Turn(self)
+
+    @contextmanager
+    def line(self) -> Iterator[Callable[[float], int]]:
+        """A place in the queue for a caller that has other things to do while it waits: the function waits at most so
+        many seconds to be the first, and returns how many are ahead. From 0 on the turn is held, to the block's end."""
+        with self._ticket(patient=False) as ticket:
+
+            def ahead(seconds: float) -> int:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._queue[0] is ticket, timeout=seconds)
+                    return self._queue.index(ticket)
+
+            yield ahead
+
+    @contextmanager
+    def _ticket(self, patient: bool) -> Iterator[object]:
+        ticket = object()
+        with self._changed:
+            self._queue.append(ticket)
+            if patient:
+                self._patient.add(ticket)
+        try:
+            yield ticket
         finally:
             with self._changed:
                 self._queue.remove(ticket)

@@ -29,8 +29,8 @@ def trace(
 
     `text` may be a (first, second) pair: two sentences for an encoder, source and target for an encoder-decoder.
     `model` is a catalog name, a hub id or a local folder. `kernel`: naive | flash. `precision`: fp32 | fp16 | bf16 |
-    int8. `layers` keeps only those (None: all); `overview` adds 24 x 24 thumbnails of every head. An error is a
-    `ValueError` that says in one sentence what is wrong and what is allowed.
+    int8_weights | int8 (activations too) | int4. `layers` keeps only those (None: all); `overview` adds 24 x 24
+    thumbnails of every head. An error is a `ValueError` that says in one sentence what is wrong and what is allowed.
     """
     request = _request(text, model, kernel, precision)
     return default_workbench().trace(request, layers=layers, overview=overview, memory=True)[1]
@@ -118,7 +118,7 @@ def measure(
     *,
     model: str = "smollm2-135m",
     kernels: Sequence[str] = ("naive", "flash"),
-    precisions: Sequence[str] = ("fp32", "fp16", "bf16", "int8"),
+    precisions: Sequence[str] = ("fp32", "fp16", "bf16", "int8_weights", "int8", "int4"),
     repeats: int = 5,
 ) -> pd.DataFrame:
     """Every kernel with every precision on this text and machine, one row each.

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 from tfviz.inference.measure import Latency, latency
 from tfviz.inference.work import AttentionShape, DecoderShape, Work, with_cache, without_cache
+from tfviz.introspection.growth import between
+from tfviz.introspection.growth import crossing as crossing
+from tfviz.introspection.growth import fit as fit
 from tfviz.introspection.layer_calls import features, is_linear, layers_of
 from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call
 from tfviz.sources.base import LoadedModel, Prompt
@@ -221,41 +224,6 @@ def _context(loaded: LoadedModel, prompt: Prompt, n: int) -> dict[str, Tensor]:
 
 
 # ---- what the points say
-
-
-@dataclass(frozen=True)
-class Fit:
-    """factor x n^exponent, least squares on logarithms over the contexts `used`."""
-
-    exponent: float
-    factor: float
-    used: tuple[int, ...]
-
-
-def fit(n: Sequence[int], values: Sequence[float]) -> Fit | None:
-    """Over the upper half of the contexts, three at least; None where there are fewer."""
-    half = max(0, min(len(n) // 2, len(n) - 3))
-    x, y = np.asarray(n[half:], dtype=np.float64), np.asarray(values[half:], dtype=np.float64)
-    if len(x) < 3 or not (y > 0).all():
-        return None
-    exponent, shift = np.polyfit(np.log(x), np.log(y), 1)
-    return Fit(float(exponent), float(np.exp(shift)), tuple(int(one) for one in x))
-
-
-def between(n: Sequence[int], values: Sequence[float], at: np.ndarray) -> np.ndarray:
-    """Values at other contexts, straight lines between the measured ones on logarithmic axes."""
-    return np.asarray(np.exp(np.interp(np.log(at), np.log(n), np.log(values))), dtype=np.float64)
-
-
-def crossing(n: Sequence[int], cached: Sequence[float], uncached: Sequence[float]) -> float | None:
-    """The context from which the cached step is the faster one for good; None: at every one of them, or at none."""
-    ahead = np.log(np.asarray(uncached) / np.asarray(cached))
-    behind = np.flatnonzero(ahead <= 0)
-    if not len(behind) or behind[-1] == len(n) - 1:
-        return None
-    i = int(behind[-1])
-    share = -ahead[i] / (ahead[i + 1] - ahead[i])
-    return float(np.exp(np.log(n[i]) + share * (np.log(n[i + 1]) - np.log(n[i]))))
 
 
 def half_attention(work: Callable[[int], Work]) -> int | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.errors import UnsupportedHere
+from tfviz.inference.precision import PRECISIONS
 from tfviz.introspection.answer import answer_of
 from tfviz.introspection.thumbnails import thumbnails
 from tfviz.introspection.trace import AttentionStack, Cost, LayerAttention, Trace
@@ -147,5 +148,5 @@ def _check_finite(watcher: Watcher, loaded: LoadedModel) -> None:
     for kept in watcher.kept.values():
         for layer, arrays in sorted(kept.items()):
             if not all(np.isfinite(array).all() for array in (arrays.query, arrays.key, arrays.value)):
-                precision = loaded.precision.upper()
+                precision = PRECISIONS[loaded.precision].label
                 raise UnsupportedHere("error.not_finite", model=loaded.label, precision=precision, layer=layer)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tfviz.errors import BadText, TfvizError, UnsupportedHere
+from tfviz.inference.precision import PRECISIONS
 from tfviz.introspection.choice import Choice, choose_token
 from tfviz.introspection.rows import parts, settle
 from tfviz.introspection.run import STAGE_NAMES, Candidate, Plan, TokenStep
@@ -113,7 +114,7 @@ class _Writer:
         try:
             choice = choose_token(logits, plan.sampling, decoding.ids[0, :length], plan.seed, index, given)
         except FloatingPointError as error:
-            precision = self.loaded.precision.upper()
+            precision = PRECISIONS[self.loaded.precision].label
             raise UnsupportedHere(
                 "error.generation.not_finite", model=self.loaded.label, precision=precision
             ) from error

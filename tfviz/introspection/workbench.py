@@ -18,6 +18,7 @@ from tfviz.inference.device import DeviceGate, give_back_memory, on_device
 from tfviz.inference.measure import Difference, Latency, difference, latency, peak_extra_bytes
 from tfviz.introspection.answer import candidates_of
 from tfviz.introspection.capture import capture
+from tfviz.introspection.results import Results
 from tfviz.introspection.trace import Trace
 from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.base import LoadedModel, Prompt
@@ -77,12 +78,14 @@ class _Kept:
 
 
 class Workbench:
-    """Resident models, the device's gate, and the traces that open pages still look at."""
+    """Resident models, the device's gate, the traces that open pages still look at, and what was measured here."""
 
     def __init__(self, settings: Settings, resident: Resident | None = None) -> None:
         self.settings = settings
         self.resident = resident or Resident(settings)
         self.gate = DeviceGate()
+        self.measuring = DeviceGate()  # one long measurement at a time; each of its steps takes a turn at `gate`
+        self.results = Results()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._references: OrderedDict[tuple[object, ...], torch.Tensor] = OrderedDict()
         self._lock = threading.Lock()

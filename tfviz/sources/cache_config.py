@@ -69,6 +69,11 @@ INDEXED = "indexed_attention"  # a small index of keys beside them
 
 def read_config(text: str) -> CacheShape:
     """A pasted config.json. `TfvizError` in one sentence for what is none, or has numbers that make no sense."""
+    return shape_from(parsed(text))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The object that the text holds, unchecked. `TfvizError` in one sentence for what is no JSON object."""
     if len(text) > LONGEST:
         raise TfvizError("cache.planner.error.long", n=f"{len(text):,}", most=f"{LONGEST:,}")
     try:
@@ -81,7 +86,7 @@ def read_config(text: str) -> CacheShape:
         raise TfvizError("cache.planner.error.digits") from error
     if not isinstance(read, dict):
         raise TfvizError("cache.planner.error.object", found=Phrase(f"cache.planner.json.{JSON_WORDS[type(read)]}", {}))
-    return shape_from(read)
+    return read
 
 
 def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from tfviz.messages import LANGUAGES
-from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, render
+from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, precision_label, render
 from tfviz.ui.context import AppContext, Step, follow, quietly
 from tfviz.ui.examples import carried_over, examples, most_examples
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, significant
@@ -77,7 +77,9 @@ class Page:
             )  # fmt: skip
             self.kernel = gr.Radio(list(KERNELS), value="flash", label=t("page.kernel"), elem_id="tv-kernel")
             choices = [(label, key) for key, label in PRECISIONS.items()]
-            self.precision = gr.Radio(choices, value="fp32", label=t("page.precision"), elem_id="tv-precision")
+            self.precision = gr.Radio(
+                choices, value="fp32", label=t("page.precision"), info=t("page.precision.info"), elem_id="tv-precision"
+            )
             self.speed = gr.HTML(render(Strip(), t), apply_default_css=False, elem_id="tv-speed")
             self.run_all = gr.Button(t("speed.run_all"), size="sm", elem_id="tv-run-all")
 
@@ -260,7 +262,7 @@ class Page:
         settings = [(kernel, precision) for precision in PRECISIONS for kernel in KERNELS]
         todo = [setting for setting in settings if setting not in strip.rows]
         for i, (kernel, precision) in enumerate(todo):
-            name = f"{kernel} · {PRECISIONS[precision]}"
+            name = f"{kernel} · {precision_label(precision)}"
             doing = self.t("speed.running", name=name, i=i + 1, n=len(todo))
             yield [render(strip, self.t, doing), gr.skip(), gr.skip()]
             strip = self._measured(request, strip, (kernel, precision), give_way=False)
@@ -314,7 +316,7 @@ class Page:
         kernel, precision = strip.current
         row = strip.rows.get(strip.current)
         took = "" if row is None else f" · {milliseconds(row.latency.median)}"
-        return f"{strip.model} · {kernel} · {PRECISIONS[precision]}{took}"
+        return f"{strip.model} · {kernel} · {precision_label(precision)}{took}"
 
     def _second(self, trace: "Trace", empty: bool) -> Any:
         key = "page.target" if trace.family == "encoder-decoder" else "page.second"

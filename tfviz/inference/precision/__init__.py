@@ -10,6 +10,7 @@ from torch import nn
 from tfviz.inference.precision.cast import cast
 from tfviz.inference.precision.int4 import to_int4
 from tfviz.inference.precision.int8 import to_int8
+from tfviz.inference.precision.int8_weights import to_int8_weights
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ def _no_integer_product(device: torch.device) -> str | None:
     return None if device.type in {"cpu", "cuda"} else "precision.no_integer_product"
 
 
+def _no_packed_int8(device: torch.device) -> str | None:
+    if device.type == "cuda":
+        return _no_bfloat16(device)
+    there = device.type == "cpu" and hasattr(torch.ops.aten, "_weight_int8pack_mm")
+    return None if there else "precision.no_packed_int8"
+
+
 def _no_packed_product(device: torch.device) -> str | None:
     if device.type == "cpu":
         there = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
@@ -52,6 +60,7 @@ PRECISIONS: dict[str, Precision] = {
     "fp32": _floating("fp32", "FP32", torch.float32, _runs_anywhere),
     "fp16": _floating("fp16", "FP16", torch.float16, _runs_anywhere),
     "bf16": _floating("bf16", "BF16", torch.bfloat16, _no_bfloat16),
+    "int8_weights": Precision("int8_weights", "INT8 w", torch.bfloat16, to_int8_weights, _no_packed_int8),
     "int8": Precision("int8", "INT8", torch.float32, to_int8, _no_integer_product),
     "int4": Precision("int4", "INT4", torch.bfloat16, to_int4, _no_packed_product),
 }

@@ -10,30 +10,19 @@ compared with them) and save least, since a look-up reads one row. What does not
 Groups: ZeroQuant (arXiv 2206.01861); weights only: GPTQ (arXiv 2210.17323); clipping: OmniQuant (arXiv 2308.13137).
 """
 
-import copy
 from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tfviz.inference.precision.cast import cast
-from tfviz.inference.precision.int8 import (
-    ROWS_AT_ONCE,
-    TABLE,
-    Table,
-    _int8_embedding,
-    _Int8Table,
-    _is_conv1d,
-    to_levels,
-)
+from tfviz.inference.precision.int8 import ROWS_AT_ONCE
+from tfviz.inference.precision.int8_weights import with_rounded_weights
 
 GROUP = 32
 OUTPUTS = 16  # the packed product takes output sizes that are multiples of this
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)  # of a group's range: values beyond are cut off, the others come out finer
 MANY_ROWS = 512  # from which turning the weight into BF16 first is faster than the packed product, measured on a CPU
-FEW_ROWS = 4  # up to which INT8's packed product is faster than turning the levels into BF16
 
 
 def fits(weight: Tensor) -> bool:
@@ -169,59 +158,9 @@ class Int4Linear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class Int8Head(_Int8Table):
-    """An output head in INT8, weights only: y = (x Qᵀ) s with a scale for each output; BF16 in, BF16 out."""
-
-    def __init__(self, table: Table, bias: nn.Parameter | None) -> None:
-        super().__init__()
-        self.out_features, self.in_features = table.levels.shape
-        self.hold(table)
-        self.bias: nn.Parameter | None
-        self.register_parameter("bias", bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out], BF16."""
-        rows = x.reshape(-1, self.in_features).to(self.scale.dtype)
-        if len(rows) <= FEW_ROWS and not rows.is_cuda:
-            out = torch.ops.aten._weight_int8pack_mm(rows.contiguous(), self.levels, self.scale)
-        else:
-            out = F.linear(rows, self.levels.to(rows.dtype)).mul_(self.scale)  # levels are exact in BF16
-        if self.bias is not None:
-            out = out + self.bias
-        return out.view(*x.shape[:-1], self.out_features)
-
-
 def to_int4(model: nn.Module) -> nn.Module:
     """A BF16 copy of the FP32 `model` with INT4 linear layers, and heads and large or tied look-up tables in INT8.
 
     `model` is not changed. Tied weights share one table.
     """
-    made = cast(model, torch.bfloat16)
-    pairs = list(zip(model.modules(), made.modules(), strict=True))  # (FP32, its BF16 copy)
-    looked_up = {id(one.weight) for one, _ in pairs if isinstance(one, nn.Embedding)}
-    get_head: Any = getattr(model, "get_output_embeddings", None)
-    head = get_head() if get_head is not None else None
-    tables: dict[int, Table] = {}
-
-    def table_of(weight: Tensor) -> Table:
-        if id(weight) not in tables:
-            parts = [to_levels(weight[at : at + ROWS_AT_ONCE].float()) for at in range(0, len(weight), ROWS_AT_ONCE)]
-            levels, scales = (torch.cat(one) for one in zip(*parts, strict=True))
-            tables[id(weight)] = Table(levels.contiguous(), scales[:, 0].bfloat16(), None)
-        return tables[id(weight)]
-
-    memo: dict[int, Any] = {id(tensor): tensor for tensor in (*made.parameters(), *made.buffers())}
-    copied: Any
-    for one, copied in pairs:
-        if type(one) is nn.Linear and (one is head or id(one.weight) in looked_up):
-            memo[id(copied)] = Int8Head(table_of(one.weight), copied.bias)
-        elif type(one) is nn.Linear and fits(one.weight):  # exactly: a subclass may compute something else
-            memo[id(copied)] = Int4Linear(one.weight, copied.bias)
-        elif _is_conv1d(one) and fits(one.weight.t()):
-            memo[id(copied)] = Int4Linear(one.weight.t(), copied.bias)
-    for one, copied in pairs:
-        if isinstance(one, nn.Embedding) and isinstance(copied, nn.Embedding) and one.max_norm is None:
-            large = type(one) is nn.Embedding and one.weight.numel() >= TABLE
-            if large or id(one.weight) in tables:
-                memo[id(copied)] = _int8_embedding(copied, table_of(one.weight))
-    return copy.deepcopy(made, memo).train(model.training)
+    return with_rounded_weights(model, lambda weight, bias: Int4Linear(weight, bias) if fits(weight) else None)

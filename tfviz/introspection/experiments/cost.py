@@ -6,13 +6,12 @@ flash: tiles of the same product, never the whole of it (Dao et al. 2022, https:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-import torch
 
-from tfviz.inference.measure import Latency, latency, peak_extra_bytes
-from tfviz.model.attention import scaled_dot_product_attention
+from tfviz.inference.measure import Latency
+from tfviz.introspection.experiments import kernels
+from tfviz.introspection.experiments.kernels import KernelSetting
 
 SIZES = (64, 128, 256, 512, 1024, 2048)
 FITTED_FROM = 512  # below, the constant part of a call weighs too much for an exponent
@@ -30,19 +29,8 @@ class Cost:
 
 def measure(n: int, n_heads: int, head_dim: int, device: str) -> Cost:
     """Both kernels on the same random q, k and v."""
-    draw = torch.Generator().manual_seed(n)
-    q, k, v = (torch.randn(1, n_heads, n, head_dim, generator=draw).to(device) for _ in range(3))
-    runs = {kernel: partial(_run, q, k, v, kernel) for kernel in KERNELS}
-    return Cost(
-        n,
-        {kernel: latency(run, repeats=7, budget=1.2) for kernel, run in runs.items()},
-        {kernel: peak_extra_bytes(run, torch.device(device)) for kernel, run in runs.items()},
-    )
-
-
-def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str) -> torch.Tensor:
-    with torch.inference_mode():
-        return scaled_dot_product_attention(q, k, v, kernel=kernel)[0]
+    point = kernels.measure(KernelSetting(n, heads=n_heads, head_dim=head_dim, causal=False), device, KERNELS)
+    return Cost(n, point.latency, point.peak_bytes)
 
 
 def score_bytes(n: int, n_heads: int) -> int:

@@ -6,7 +6,7 @@ sentence, the shared selection or a control of it changes; assets/js/picture.js 
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf, isfinite
@@ -22,6 +22,7 @@ from tfviz.ui.i18n import Translator
 from tfviz.ui.selection import place
 
 if TYPE_CHECKING:  # torch comes with them
+    from tfviz.inference.records import Record
     from tfviz.introspection.trace import Trace
     from tfviz.introspection.workbench import Workbench
 
@@ -30,6 +31,7 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "\\(", "right": "\\)", "display": False},
 ]
 KEPT_WISHES = 2000
+ASK_AGAIN = 0.5  # seconds after which a waiting measurement tells its place again
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class Scene:
     def compute(self, job: Callable[..., Any], *args: Any) -> Any:
         """`job(*args)` when the device is free (see Workbench.compute)."""
         return self.bench.compute(job, *args)
+
+    def keep(self, key: Hashable, finding: Any, records: "Sequence[Record]" = ()) -> None:
+        """Keeps what was measured on this machine, for drawing again and for export (see Results.put)."""
+        self.bench.results.put(key, finding, records)
+
+    def kept(self, key: Hashable) -> Any:
+        return self.bench.results.get(key)
 
 
 def gone() -> type[Exception]:
@@ -202,8 +211,8 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
             if drawn is None or isinstance(drawn, Picture):
                 yield pack({**reply, **({} if drawn is None else payload(drawn)), "done": True})
                 return
-            for picture in drawn:
-                reply |= payload(picture)
+            for picture in _in_line(scene, drawn) if named.get("measure") else drawn:
+                reply |= {"waiting": picture} if isinstance(picture, str) else {**payload(picture), "waiting": ""}
                 yield pack(reply)
             yield pack({**reply, "done": True})  # all of it: the browser may have skipped a value that another followed
         except gone():
@@ -216,6 +225,16 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
             yield pack({**reply, "error": ctx.sentence(error), "done": True})
 
     return wanted
+
+
+def _in_line(scene: Scene, drawn: Iterator[Picture]) -> Iterator[Picture | str]:
+    """One measurement at a time: while others measure a sentence says how many are before this one."""
+    with scene.bench.measuring.line() as ahead:
+        while n := ahead(ASK_AGAIN):
+            if scene.stop():
+                return
+            yield scene.t("picture.waiting", n=n)
+        yield from drawn
 
 
 def _scene(ctx: AppContext, section: Section, wish: Mapping[str, Any], stop: Callable[[], bool]) -> Scene:

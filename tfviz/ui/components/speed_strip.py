@@ -11,9 +11,21 @@ if TYPE_CHECKING:
     from tfviz.introspection.workbench import Measurement
 
 KERNELS = ("naive", "flash")
-PRECISIONS = {"fp32": "FP32", "fp16": "FP16", "bf16": "BF16", "int8": "INT8"}
+PRECISIONS = {  # tfviz.inference.precision has the same, and brings torch
+    "fp32": "FP32",
+    "fp16": "FP16",
+    "bf16": "BF16",
+    "int8_weights": "INT8 w",
+    "int8": "INT8",
+    "int4": "INT4",
+}
 Setting = tuple[str, str]  # (kernel, precision)
 BASELINE: Setting = ("flash", "fp32")
+
+
+def precision_label(key: str) -> str:
+    """What a person reads for a precision; any key of which nothing is known is its own label."""
+    return PRECISIONS.get(key, key.upper())
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,8 @@ def render(strip: Strip, t: Translator, doing: str = "") -> str:
     """The strip as HTML; `doing` says what is being measured right now."""
     baseline = strip.rows.get(BASELINE) or next(iter(strip.rows.values()), None)
     order = [(k, p) for p in PRECISIONS for k in reversed(KERNELS)]
-    shown = [s for s in order if s in strip.rows or s in strip.reasons or s == strip.current]
+    there = {*strip.rows, *strip.reasons, strip.current}
+    shown = [s for s in order if s in there] + sorted(there - set(order))
     body = "".join(_row(s, strip, baseline, t) for s in shown)
     status = f'<p class="tv-doing" role="status">{escape(doing)}</p>' if doing else ""
     return (
@@ -52,7 +65,7 @@ def render(strip: Strip, t: Translator, doing: str = "") -> str:
 
 def _row(setting: Setting, strip: Strip, baseline: "Measurement | None", t: Translator) -> str:
     now = ' class="tv-now" aria-current="true"' if setting == strip.current else ""
-    name = f"{setting[0]} · {PRECISIONS[setting[1]]}"
+    name = f"{escape(setting[0])} · {escape(precision_label(setting[1]))}"
     row = strip.rows.get(setting)
     if row is None:
         reason = strip.reasons.get(setting)

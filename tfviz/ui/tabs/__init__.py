@@ -1,7 +1,7 @@
 """The tabs, in the order they stand on the page."""
 
 from tfviz.ui.tab import Tab
-from tfviz.ui.tabs import attention, cache, generate, layers, masks, positions, step, training
+from tfviz.ui.tabs import attention, cache, generate, layers, masks, positions, speed, step, training
 
 TABS: tuple[Tab, ...] = (
     attention.TAB,
@@ -12,4 +12,5 @@ TABS: tuple[Tab, ...] = (
     training.TAB,
     generate.TAB,
     cache.TAB,
+    speed.TAB,
 )

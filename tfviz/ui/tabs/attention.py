@@ -12,6 +12,7 @@ import numpy as np
 from tfviz.ui import live
 from tfviz.ui.components import answer
 from tfviz.ui.components.attention_view import attention_view, view_labels
+from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.context import AppContext
 from tfviz.ui.i18n import Translator, milliseconds, significant
 from tfviz.ui.selection import EXACT_CELLS, has_kind, place
@@ -220,7 +221,7 @@ def _badges(
             _badge(apart <= TOLERANCE, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title"))
         )
     note = t(f"badge.origin.{trace.kernel}", layer=layer, took=milliseconds(seconds))
-    title = t("badge.origin.title") if exact else t("badge.origin.rounded", precision=trace.precision)
+    title = t("badge.origin.title") if exact else t("badge.origin.rounded", precision=precision_label(trace.precision))
     badges.append(_note(note, title))
     return badges
 

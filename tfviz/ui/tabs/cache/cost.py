@@ -10,11 +10,13 @@ from tfviz.figures.cache import cache_memory, step_times, step_work, time_areas
 from tfviz.figures.theme import SERIES, plain
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section
+from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, ratio, significant
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.inference.work import DecoderShape, Work
-    from tfviz.introspection.cache_cost import Fit, Point, Prospect, Sweep
+    from tfviz.introspection.cache_cost import Point, Prospect, Sweep
+    from tfviz.introspection.growth import Fit
 
 KEY = "cache.cost"  # under which a sweep is kept with its trace
 WAYS = ("cached", "uncached")
@@ -35,7 +37,7 @@ def draw(scene: Scene, measure: bool = False) -> Iterator[Picture]:
     machine = describe(scene.bench.resident.device)
     said = {
         "model": scene.trace.model_label,
-        "precision": scene.trace.precision.upper(),
+        "precision": precision_label(scene.trace.precision),
         "device": machine.name,
         "threads": machine.threads or 1,
     }
@@ -91,7 +93,7 @@ def _medians(points: Sequence["Point"], way: str) -> list[float]:
 
 
 def _times(points: Sequence["Point"], t: Translator) -> Any:
-    from tfviz.introspection.cache_cost import crossing
+    from tfviz.introspection.growth import crossing
 
     n = [one.n for one in points]
     measured, fitted = {}, {}
@@ -108,7 +110,7 @@ def _times(points: Sequence["Point"], t: Translator) -> Any:
 
 
 def fit_of(points: Sequence["Point"], way: str) -> "Fit | None":
-    from tfviz.introspection.cache_cost import fit
+    from tfviz.introspection.growth import fit
 
     return fit([one.n for one in points], _medians(points, way))
 
@@ -149,7 +151,8 @@ def _work(ahead: "Prospect", memory: int, t: Translator) -> Any:
 
 
 def _areas(points: Sequence["Point"], t: Translator) -> Panel:
-    from tfviz.introspection.cache_cost import between, totals
+    from tfviz.introspection.cache_cost import totals
+    from tfviz.introspection.growth import between
 
     n, sums = [one.n for one in points], totals(points)
     steps = np.unique(np.linspace(n[0], n[-1], 128).round().astype(int))
@@ -266,7 +269,7 @@ def _room(ahead: "Prospect", memory: int, t: Translator) -> str:
 
 def badges(points: Sequence["Point"], shape: "DecoderShape", memory: int, t: Translator) -> list[Badge]:
     """The cache's measured bytes against the formula; which way is faster, and whether the curves ever cross."""
-    from tfviz.introspection.cache_cost import crossing
+    from tfviz.introspection.growth import crossing
 
     growing = not any(one.window for one in shape.own)
     wrong = [one for one in points if one.cache_bytes != _cache_bytes(shape, one.n, memory)] if growing else []
@@ -292,7 +295,8 @@ def badges(points: Sequence["Point"], shape: "DecoderShape", memory: int, t: Tra
 def code() -> Sequence[Callable[..., Any]]:
     from tfviz.inference.work import step_work as work
     from tfviz.inference.work import with_cache, without_cache
-    from tfviz.introspection.cache_cost import fit, sweep
+    from tfviz.introspection.cache_cost import sweep
+    from tfviz.introspection.growth import fit
 
     return work, with_cache, without_cache, sweep, fit
 

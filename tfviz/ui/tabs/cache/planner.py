@@ -157,7 +157,7 @@ def _try(key: str, parameters: float, config: str, memory: int = 24, weights: st
     return Try(key, {"model": PASTED, "config": config, **more})
 
 
-TRIES = (  # the few entries of these models' public config.json that matter here, and their billions of parameters
+TRIES = (  # the few entries of these models' public config.json that matter here and in speed.memory, and their billions of parameters
     _try(
         "llama2",
         6.738,
@@ -168,7 +168,8 @@ TRIES = (  # the few entries of these models' public config.json that matter her
         "llama3",
         8.030,
         '{"model_type": "llama", "_name_or_path": "Llama-3-8B", "num_hidden_layers": 32, "hidden_size": 4096,\n'
-        ' "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192}',
+        ' "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192,\n'
+        ' "intermediate_size": 14336, "vocab_size": 128256}',
     ),
     _try(
         "mistral",
@@ -182,7 +183,7 @@ TRIES = (  # the few entries of these models' public config.json that matter her
         9.242,
         '{"model_type": "gemma2", "_name_or_path": "Gemma-2-9B", "num_hidden_layers": 42, "hidden_size": 3584,\n'
         ' "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256, "sliding_window": 4096,\n'
-        ' "max_position_embeddings": 8192}',
+        ' "intermediate_size": 14336, "vocab_size": 256000, "max_position_embeddings": 8192}',
     ),
     _try(
         "deepseek",

@@ -12,6 +12,7 @@ import numpy as np
 
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
+from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.i18n import Translator, significant
 
 if TYPE_CHECKING:  # torch comes with them
@@ -233,7 +234,7 @@ def badges(run: "CacheRun", head: "HeadTrace", precision: str, t: Translator) ->
     held = worst.difference <= SAME_LOGITS * max(1.0, worst.largest)
     fields = {"off": significant(worst.difference), "n": len(steps), "largest": significant(worst.largest)}
     same = sum(step.same for step in steps)
-    label = {"precision": precision.upper()}
+    label = {"precision": precision_label(precision)}
     found = [
         Badge(
             held if exact else None,

@@ -25,7 +25,7 @@ MOST_BEAMS, MOST_STEPS = 8, 24
 EVERY = 0.1  # seconds between two drawings of a growing tree
 ADDED = 1e-4  # of a node's sum, relative
 # a token, with the cache against without; else FP32. INT4: .055 was measured on SmolLM2, BF16: .031
-EXACT = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 5e-2, "int8": 1e-1, "int4": 1e-1}
+EXACT = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 5e-2, "int8_weights": 1e-1, "int8": 1e-1, "int4": 1e-1}
 STATES = ("kept", "dropped", "ended")
 WORDS = "tree step start prob total place kept dropped ended best found other path cut".split()
 

@@ -26,7 +26,7 @@ FORMULAS = (
     r"\ln \frac{p_{\text{final}}(v)}{p_\ell(v)}",
 )
 # relative gap to the model's own logits; others as FP32
-SAME = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 5e-2, "int4": 5e-2}
+SAME = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 5e-2, "int8_weights": 5e-2, "int4": 5e-2}
 LIST, SHARE = 1e-4, 1e-6  # of log-probabilities that stand in two places; of a distance that cannot be below 0
 WORDS = (
     "grid colour by_prob by_rank by_kl by_entropy same prob rank kl entropy nats layer after_layer embedding "

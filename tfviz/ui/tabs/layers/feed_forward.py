@@ -43,7 +43,8 @@ NAMES = {
     "reglu": "ReGLU",
 }
 BENT_BY = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
-TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 3e-2, "int8": 1e-4, "int4": 3e-2}  # of the largest hidden value
+# of the largest hidden value
+TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 3e-2, "int8_weights": 3e-2, "int8": 1e-4, "int4": 3e-2}
 FORMULAS = (
     r"\text{FFN}(x) = f(x W_1 + b_1)\, W_2 + b_2",
     r"\text{SwiGLU}(x) = \big(\text{SiLU}(x W_1) \odot x W_3\big)\, W_2",

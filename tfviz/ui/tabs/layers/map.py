@@ -56,7 +56,7 @@ def badges(found: "Architecture", precision: str, t: Translator) -> list[Badge]:
     gaps = [layer.gap for side in found.sides for layer in side.layers]
     known = [gap for gap in gaps if gap is not None]
     sums = sum(block.kind == "add" for block in found.blocks)
-    limit = COARSE if precision in {"fp16", "bf16", "int4"} else TOLERANCE
+    limit = COARSE if precision in {"fp16", "bf16", "int8_weights", "int4"} else TOLERANCE
     fits = len(known) == len(gaps) and max(known, default=0.0) <= limit
     gap = max(known, default=0.0)
     said_gap = t("layers.map.sums", n=sums, gap=significant(gap)) if gap else t("layers.map.sums.exact", n=sums)

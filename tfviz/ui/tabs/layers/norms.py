@@ -67,7 +67,7 @@ def badges(
     if own is None:
         return [Badge(None, t("layers.norm.other", kind=norm.kind)), promise]
     gap = float(np.abs(own - norm.after).max()) / max(float(np.abs(norm.after).max()), 1e-30)
-    limit = COARSE if precision in {"fp16", "bf16", "int4"} else TOLERANCE
+    limit = COARSE if precision in {"fp16", "bf16", "int8_weights", "int4"} else TOLERANCE
     said = t(
         "layers.norm.same", kind=t(f"layers.norm.kind.{norm.kind}"), eps=significant(norm.eps), gap=significant(gap)
     )

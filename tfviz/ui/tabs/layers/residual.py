@@ -34,7 +34,7 @@ COLOURS = dict(
 )
 ADDITIVE = {"pre", "parallel"}
 # of the largest number of a token's sum; INT4 adds in BF16
-TOLERANCES = {"fp32": 1e-5, "fp16": 3e-3, "bf16": 3e-2, "int8": 1e-5, "int4": 3e-2}
+TOLERANCES = {"fp32": 1e-5, "fp16": 3e-3, "bf16": 3e-2, "int8_weights": 3e-2, "int8": 1e-5, "int4": 3e-2}
 NORMED = 1e-4  # more, where a norm is computed again
 FORMULAS = (
     r"\text{pre-norm:}\quad x \leftarrow x + \text{Sublayer}(\text{Norm}(x))",

@@ -12,6 +12,7 @@ import numpy as np
 
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
+from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.i18n import Translator, percent, significant
 from tfviz.ui.tabs.masks.bench import START, choice_of, notes, place_in, read, row_title, run
 from tfviz.ui.tabs.masks.grids import Grid, grid_data, mask_grid, value_grid
@@ -151,7 +152,7 @@ def run_badges(run: "BatchRun", packed: bool, t: Translator) -> list[Badge]:
     badges = []
     found = [one for one in run.differences if one is not None]
     if found:
-        worst, precision = max(found), run.precision.upper()
+        worst, precision = max(found), precision_label(run.precision)
         ok = worst <= run.tolerance if precision == "FP32" else None
         key = "masks.badge.packed" if packed else "masks.badge.alone"
         title = t("masks.badge.alone.title", tolerance=significant(run.tolerance), largest=significant(run.largest))

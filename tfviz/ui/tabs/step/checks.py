@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfviz.ui.components.picture import Badge
+from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.i18n import Translator, significant
 from tfviz.ui.tabs.step.shown import KEYS_SHOWN, Shown
 from tfviz.ui.tabs.step.stages import is_root
 
 # of the largest number; INT8 attends in FP32, INT4 in BF16
-HEAD = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 5e-2, "int8": 1e-4, "int4": 5e-2}
+HEAD = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 5e-2, "int8_weights": 5e-2, "int8": 1e-4, "int4": 5e-2}
 OUTPUT = HEAD | {"int8": 5e-2}  # W_O rounds what it reads to 8 bits
 ROUNDING = 1e-5  # of a sum of FP32 weights
 
@@ -47,7 +48,7 @@ def _equal(
     title = t(
         f"step.badge.{name}.title",
         tolerance=significant(tolerance),
-        precision=shown.precision.upper(),
+        precision=precision_label(shown.precision),
         most=significant(most),
     )
     return Badge(bool(difference <= tolerance * max(most, 1e-3)), t(f"step.badge.{name}", **fields), title)
@@ -63,7 +64,7 @@ def notes(shown: Shown, t: Translator) -> list[str]:
     if steps.blocked[steps.rows.index(shown.row)].all():
         said.append(t("step.flow.nothing", token=shown.queries[shown.row]))
     if shown.again:
-        said.append(t("step.flow.again", precision=shown.precision.upper()))
+        said.append(t("step.flow.again", precision=precision_label(shown.precision)))
     if shown.whole is None:
         said.append(t("step.flow.no_output", reason=shown.missing) if shown.missing else t("step.flow.hidden"))
     return said

@@ -1,0 +1,64 @@
+"""Path length and results as a person uses them: a measurement that is stopped, its figures saved and compared."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.test_looks import DESK, PHONE, violations
+
+Visit = Callable[..., Visitor]
+DATES = "?model=dates&text=March+5,+2021"
+
+
+def test_a_stopped_measurement_is_saved_and_compared(visit: Visit, tmp_path: Path) -> None:
+    visitor = visit(f"/{DATES}")
+    path = visitor.section("speed", "speed.recurrent")
+    path.get_by_role("button", name="Measure on this machine").click()
+    expect(path.locator(".tv-caption").first).to_contain_text("random starts", timeout=3 * PATIENCE)
+    path.get_by_role("button", name="Stop").click()
+    expect(path.get_by_text("The measurement was stopped")).to_be_visible()
+
+    results = visitor.section("speed", "speed.results")
+    row = results.get_by_role("row", name=re.compile("gradient, factor a step.*layer = rnn"))
+    expect(row).to_contain_text("0.4")
+    with visitor.page.expect_download() as download:
+        results.get_by_role("button", name="JSON", exact=True).click()
+    assert re.fullmatch(r"tfviz-results-\d{4}-\d\d-\d\d\.json", download.value.suggested_filename)
+    saved = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert saved["tfviz"] == 1 and saved["records"]
+
+    saved["machine"]["device"] = "<b>another</b>"
+    other = tmp_path / "other <i>.json"
+    other.write_text(json.dumps(saved), encoding="utf-8")
+    results.locator("input[type=file]").set_input_files(other)
+    expect(results.get_by_role("cell", name="<b>another</b>")).to_be_visible()
+    expect(results.locator(".tv-badges")).to_contain_text(f"{len(saved['records'])} rows matched")
+    expect(results.get_by_text("other <i>.json")).to_be_visible()
+
+    results.locator("input[type=file]").set_input_files({"name": "a.txt", "mimeType": "", "buffer": b"hello"})
+    expect(results.get_by_role("alert").filter(has_text="not a results file of tfviz")).to_be_visible()
+
+
+def test_a_text_that_is_no_file_is_refused_in_the_pages_language(visit: Visit) -> None:
+    visitor = visit(f"/zh{DATES}")
+    results = visitor.section("speed", "speed.results")
+    expect(results.get_by_role("button", name=visitor.t("speed.results.refresh"))).to_be_visible()
+    results.get_by_role("textbox").fill("{")
+    results.get_by_role("textbox").press("Enter")
+    expect(results.get_by_role("alert").filter(has_text="JSON")).to_be_visible()
+
+
+@pytest.mark.parametrize(("scheme", "screen"), [("light", DESK), ("dark", PHONE)], ids=["desk", "phone"])
+def test_each_section_fits_its_screen_and_axe_finds_nothing(
+    visit: Visit, axe_source: str, screen: dict, scheme: str
+) -> None:
+    visitor = visit(f"/zh{DATES}", color_scheme=scheme, reduced_motion="reduce", **screen)
+    for name in ("recurrent", "results"):
+        visitor.section("speed", f"speed.{name}")
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
+        assert violations(visitor, axe_source) == []

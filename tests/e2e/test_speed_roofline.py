@@ -1,0 +1,42 @@
+"""The roofline in the browser: a small model is measured, the points stand under the roof, and it fits a phone."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.test_looks import PHONE, violations
+
+Visit = Callable[..., Visitor]
+
+
+def opened(visitor: Visitor) -> Locator:
+    visitor.page.set_default_timeout(3 * PATIENCE)
+    return visitor.section("speed", "speed.roofline")
+
+
+def test_a_model_is_measured_and_its_parts_are_predicted(visit: Visit, axe_source: str) -> None:
+    visitor = visit("/?model=dates&text=March+5,+2021")
+    picture = opened(visitor)
+    expect(picture.get_by_text("Nothing has been measured for this setting yet")).to_be_visible()
+    expect(picture.locator(".js-plotly-plot")).to_have_count(1)
+    picture.get_by_role("button", name="Measure on this machine").click()
+    told = re.compile(r"median error of the prediction [\d.]+ %")
+    expect(picture.locator(".tv-badges")).to_contain_text(told, timeout=60_000)
+    expect(picture.locator(".tv-badges")).to_contain_text("equal the formula")
+    expect(picture.locator(".js-plotly-plot")).to_have_count(2)
+    expect(picture.get_by_role("row", name=re.compile("Decode: decoder, output head"))).to_have_text(
+        re.compile(r"ms.*ms.*%.*(bandwidth|calls|compute)")
+    )
+    assert violations(visitor, axe_source) == []
+
+
+def test_it_fits_a_phone_and_axe_finds_nothing(visit: Visit, axe_source: str) -> None:
+    width: Any = PHONE["viewport"]
+    visitor = visit("/zh?model=dates&text=March+5,+2021", color_scheme="dark", reduced_motion="reduce", **PHONE)
+    picture = opened(visitor)
+    expect(picture.locator(".tv-panels")).to_have_css("opacity", "1")
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") == width["width"]
+    assert violations(visitor, axe_source) == []

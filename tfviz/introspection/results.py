@@ -1,0 +1,42 @@
+"""What has been measured on this machine since tfviz started: for pictures to be drawn again, and for export."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from tfviz.inference.records import Record
+
+KEPT = 256  # findings
+
+
+class Results:
+    """Findings under the key that says what they depend on, each with its flat records; the oldest give way."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[Hashable, tuple[Any, tuple[Record, ...]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, key: Hashable, finding: Any, records: Sequence[Record] = ()) -> None:
+        """Replaces what was found under `key` before, records and all; `finding` is CPU data that nobody changes."""
+        with self._lock:
+            self._found[key] = finding, tuple(records)
+            self._found.move_to_end(key)
+            while len(self._found) > KEPT:
+                self._found.popitem(last=False)
+
+    def get(self, key: Hashable) -> Any:
+        """None where nothing was found yet."""
+        with self._lock:
+            finding, _ = self._found.get(key, (None, ()))
+            return finding
+
+    def records(self, experiment: str | None = None) -> list[Record]:
+        """All records, or those of one experiment, in the order in which their findings were put."""
+        with self._lock:
+            every = [record for _, records in self._found.values() for record in records]
+        return [record for record in every if experiment is None or record.experiment == experiment]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._found.clear()
