@@ -26,7 +26,7 @@ ERROR = ".tv-error:visible"
     [
         ("/?model=smollm2-135m", DESK, "light"),
         ("/zh?model=minilm-l6", DESK, "dark"),
-        ("/zh?model=dates", PHONE, "light"),
+        ("/zh?model=dates", PHONE, "dark"),
     ],
     ids=["smollm2", "minilm", "dates"],
 )

@@ -3,11 +3,9 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 
@@ -27,14 +25,3 @@ def test_a_row_is_measured_filtered_and_followed(visit: Visit) -> None:
     expect(picture.locator("#claim-heads")).to_be_hidden()
     row.get_by_role("button", name="Layers › Pre or post").click()
     expect(visitor.page.locator("#layers-depth .tv-picture")).to_be_visible()
-
-
-@pytest.mark.parametrize(("screen", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk", "phone"])
-def test_the_table_fits_its_screen_and_axe_finds_nothing(
-    visit: Visit, axe_source: str, screen: dict, scheme: str
-) -> None:
-    visitor = visit("/zh?model=dates&text=March+5,+2021", color_scheme=scheme, reduced_motion="reduce", **screen)
-    picture = visitor.section("speed", "speed.claims")
-    expect(picture.locator("#claim-heads")).to_contain_text("1,048,576")
-    assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
-    assert violations(visitor, axe_source) == []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import PHONE, violations
+from tests.e2e.test_looks import violations
 
 Visit = Callable[..., Visitor]
 
@@ -47,11 +47,3 @@ def test_a_small_sweep_runs_to_its_end_and_a_larger_one_can_be_stopped(visit: Vi
     picture.get_by_role("button", name="Stop").click()
     expect(picture.get_by_text(re.compile("Stopped: measured up to n"))).to_be_visible(timeout=4 * PATIENCE)
     expect(picture.get_by_role("progressbar")).to_have_count(0)
-
-
-def test_it_fits_a_phone_and_axe_finds_nothing(visit: Visit, axe_source: str) -> None:
-    visitor = visit("/zh?model=dates&text=March+5,+2021", color_scheme="dark", reduced_motion="reduce", **PHONE)
-    picture = opened(visitor)
-    expect(picture.locator(".tv-panels")).to_have_css("opacity", "1")
-    assert visitor.page.evaluate("document.documentElement.scrollWidth") == PHONE["viewport"]["width"]
-    assert violations(visitor, axe_source) == []

@@ -3,11 +3,9 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 KEY = "speed.quantisation"
@@ -32,11 +30,3 @@ def test_fewer_bits_and_another_method_are_drawn(visit: Visit) -> None:
     with visitor.redrawn(KEY):
         visitor.page.get_by_role("radio", name="GPTQ").check()
     expect(picture.get_by_role("row", name=re.compile("^GPTQ"))).to_have_text(re.compile(r"\d %"))
-
-
-@pytest.mark.parametrize("scheme, screen", [("light", DESK), ("dark", PHONE)], ids=["desk", "phone"])
-def test_it_fits_its_screen_and_axe_finds_nothing(visit: Visit, axe_source: str, screen: dict, scheme: str) -> None:
-    visitor = visit("/zh?model=dates&text=March+5,+2021", color_scheme=scheme, reduced_motion="reduce", **screen)
-    visitor.section("speed", KEY)
-    assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
-    assert violations(visitor, axe_source) == []

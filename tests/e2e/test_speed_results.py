@@ -5,11 +5,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 DATES = "?model=dates&text=March+5,+2021"
@@ -51,14 +49,3 @@ def test_a_text_that_is_no_file_is_refused_in_the_pages_language(visit: Visit) -
     results.get_by_role("textbox").fill("{")
     results.get_by_role("textbox").press("Enter")
     expect(results.get_by_role("alert").filter(has_text="JSON")).to_be_visible()
-
-
-@pytest.mark.parametrize(("scheme", "screen"), [("light", DESK), ("dark", PHONE)], ids=["desk", "phone"])
-def test_each_section_fits_its_screen_and_axe_finds_nothing(
-    visit: Visit, axe_source: str, screen: dict, scheme: str
-) -> None:
-    visitor = visit(f"/zh{DATES}", color_scheme=scheme, reduced_motion="reduce", **screen)
-    for name in ("recurrent", "results"):
-        visitor.section("speed", f"speed.{name}")
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") == screen["viewport"]["width"]
-        assert violations(visitor, axe_source) == []

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import PHONE, violations
+from tests.e2e.test_looks import violations
 
 Visit = Callable[..., Visitor]
 
@@ -30,13 +29,4 @@ def test_a_model_is_measured_and_its_parts_are_predicted(visit: Visit, axe_sourc
     expect(picture.get_by_role("row", name=re.compile("Decode: decoder, output head"))).to_have_text(
         re.compile(r"ms.*ms.*%.*(bandwidth|calls|compute)")
     )
-    assert violations(visitor, axe_source) == []
-
-
-def test_it_fits_a_phone_and_axe_finds_nothing(visit: Visit, axe_source: str) -> None:
-    width: Any = PHONE["viewport"]
-    visitor = visit("/zh?model=dates&text=March+5,+2021", color_scheme="dark", reduced_motion="reduce", **PHONE)
-    picture = opened(visitor)
-    expect(picture.locator(".tv-panels")).to_have_css("opacity", "1")
-    assert visitor.page.evaluate("document.documentElement.scrollWidth") == width["width"]
     assert violations(visitor, axe_source) == []

@@ -3,11 +3,9 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
 
 Visit = Callable[..., Visitor]
 
@@ -76,11 +74,3 @@ def test_one_block_is_the_naive_matrix(visit: Visit) -> None:
     expect(picture.locator(".tv-tiling-counter")).to_have_text("1 / 2")
     expect(picture.locator(".of-exist .tv-tiling-big")).to_have_text("144 of 144")
     expect(picture.locator(".tv-badges .ok")).to_have_count(3)
-
-
-@pytest.mark.parametrize(("screen", "scheme", "address"), [(DESK, "light", "/"), (PHONE, "dark", "/zh")])
-def test_axe_finds_nothing(visit: Visit, axe_source: str, screen: dict, scheme: str, address: str) -> None:
-    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **screen).measured()
-    opened(visitor)
-    assert violations(visitor, axe_source) == []
-    assert visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

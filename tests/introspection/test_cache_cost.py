@@ -11,16 +11,14 @@ from tfviz.inference.work import AttentionShape, DecoderShape, with_cache, witho
 from tfviz.introspection import cache_cost
 from tfviz.introspection.cache_cost import (
     Point,
-    between,
     context_lengths,
-    crossing,
     decoder_shape,
-    fit,
     half_attention,
     prospect,
     sweep,
     totals,
 )
+from tfviz.introspection.growth import between, crossing, fit
 from tfviz.model.attention_call import AttentionCall
 
 TEXT = "The animal didn't cross the street because it was too tired"

@@ -6,7 +6,7 @@ import torch
 from tests.conftest import Loaded
 from tfviz.config import Settings
 from tfviz.introspection.experiments import claims
-from tfviz.introspection.experiments.kernels import KernelSetting, _inputs
+from tfviz.introspection.experiments.kernels import KernelSetting, inputs_of
 from tfviz.sources.resident import Resident
 
 
@@ -45,7 +45,7 @@ def test_the_products_alone_are_the_products(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(claims, "SECONDS", 0.0)
     took = claims.products(64, "cpu")
     assert took.keys() == {"products", "whole"} and all(one.runs == 3 for one in took.values())
-    q, k, v = _inputs(KernelSetting(8), "cpu")
+    q, k, v = inputs_of(KernelSetting(8), "cpu")
     square, out = torch.rand(1, 8, 8, 8), torch.empty(1, 8, 8, 8)
     assert torch.equal(claims._multiply(q, k, v, square, out), square @ v)
     assert torch.allclose(out, q @ k.transpose(-2, -1), atol=1e-6)

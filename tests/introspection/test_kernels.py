@@ -68,9 +68,9 @@ def test_without_the_naive_form_its_last_rows_are_compared(monkeypatch: pytest.M
         point = measure(KernelSetting(256, **SMALL, causal=causal), "cpu", ("flash",))  # type: ignore[arg-type]
         assert set(point.latency) == {"flash"} and point.max_abs["flash"] < 1e-5
     wrong: Any = lambda kernel, q, k, v, rule: (v * 2,)  # noqa: E731
-    exact = kernels._forward
+    exact = kernels.forward_of
     monkeypatch.setattr(
-        kernels, "_forward", lambda kernel, *rest: (exact if kernel == "naive" else wrong)(kernel, *rest)
+        kernels, "forward_of", lambda kernel, *rest: (exact if kernel == "naive" else wrong)(kernel, *rest)
     )
     assert measure(KernelSetting(256, heads=2), "cpu", ("flash",)).max_abs["flash"] > 0.1
 

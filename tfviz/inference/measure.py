@@ -51,9 +51,9 @@ def latency(
     measured calls or `stop()` is true, but never without one measured call."""
     for _ in range(warmup):
         fn()
-    seconds = [_seconds(fn)]
+    seconds = [seconds_of(fn)]
     while len(seconds) < repeats and sum(seconds) < budget and not stop():
-        seconds.append(_seconds(fn))
+        seconds.append(seconds_of(fn))
     return Latency.of(seconds)
 
 
@@ -67,11 +67,12 @@ def compare(fns: dict[str, Callable[[], Any]], rounds: int, *, stop: Callable[[]
         if number and stop():
             break
         for name in list(fns)[:: -1 if number % 2 else 1]:
-            seconds[name].append(_seconds(fns[name]))
+            seconds[name].append(seconds_of(fns[name]))
     return {name: Latency.of(measured) for name, measured in seconds.items()}
 
 
-def _seconds(fn: Callable[[], Any]) -> float:
+def seconds_of(fn: Callable[[], Any]) -> float:
+    """Wall time of one call, waiting before and after for what an accelerator was told to do."""
     _synchronise()
     start = time.perf_counter()
     fn()

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from tfviz.inference.measure import Latency, latency
 from tfviz.inference.work import AttentionShape, DecoderShape, Work, with_cache, without_cache
 from tfviz.introspection.growth import between
-from tfviz.introspection.growth import crossing as crossing
-from tfviz.introspection.growth import fit as fit
 from tfviz.introspection.layer_calls import features, is_linear, layers_of
 from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call
 from tfviz.sources.base import LoadedModel, Prompt

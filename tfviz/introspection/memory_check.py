@@ -8,7 +8,6 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tfviz.errors import TfvizError
 from tfviz.inference.cache_size import CACHE_PRECISIONS, CacheShape, cache_bytes
+from tfviz.inference.free_memory import free_bytes
 from tfviz.inference.measure import latency, peak_extra_bytes
 from tfviz.inference.memory_plan import FLOAT_BYTES, Forward, Load, kept_bytes, live_bytes, training_bytes
 from tfviz.inference.precision import weight_bytes
@@ -136,18 +136,8 @@ def _left_out(loaded: LoadedModel, forward: Forward, load: Load) -> str:
     if loaded.precision not in FLOAT_BYTES:
         return "quantised"
     needed = ROOM * (loaded.weight_bytes + training_bytes(forward, load))
-    return "room" if needed > free_bytes(loaded.device) else ""
-
-
-def free_bytes(device: torch.device) -> float:
-    """What the device has left; without end where nobody says."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return float("inf")
+    free = free_bytes(loaded.device)
+    return "room" if free is not None and needed > free else ""
 
 
 def _training(loaded: LoadedModel, prompt: Prompt, forward: Forward, load: Load) -> list[Check]:

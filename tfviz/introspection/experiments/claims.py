@@ -16,7 +16,7 @@ from tfviz.inference.measure import Latency, compare, latency
 from tfviz.inference.quantisation import Quantised, Scaled, Scheme, awq, gptq, hessian, output_error, quantise
 from tfviz.introspection.experiments.depth import measure_depth
 from tfviz.introspection.experiments.heads import projections
-from tfviz.introspection.experiments.kernels import KernelSetting, _forward, _inputs
+from tfviz.introspection.experiments.kernels import KernelSetting, forward_of, inputs_of
 from tfviz.introspection.experiments.scaling import QUERIES, sample, standard_error
 from tfviz.introspection.filling import draw_fates
 from tfviz.model.attention import ScoreRule, attention_weights
@@ -154,7 +154,7 @@ def variance(seed: int = 0) -> Numbers:
 @lru_cache
 def weights(n: int = 256) -> Numbers:
     """Rows of the naive form: how far their sums are from 1, what the future gets, how many keys a row sees."""
-    q, k, _ = _inputs(KernelSetting(n, heads=4), "cpu")
+    q, k, _ = inputs_of(KernelSetting(n, heads=4), "cpu")
     every = attention_weights(q, k)[0]
     past = attention_weights(q, k, rule=ScoreRule(causal=True))[0]
     sums = torch.cat([every.sum(-1), past.sum(-1)])
@@ -188,11 +188,11 @@ def start(n_layers: int = 6, d_model: int = 128, seeds: int = 3) -> Numbers:
 
 def products(n: int, device: str) -> dict[str, Latency]:
     """The naive form's two products alone, and all of it, in turn."""
-    q, k, v = _inputs(KernelSetting(n, causal=False), device)
+    q, k, v = inputs_of(KernelSetting(n, causal=False), device)
     with torch.inference_mode():
         square = torch.rand(*q.shape[:3], n, device=q.device)
         out = torch.empty_like(square)
-    whole = partial(_forward, "naive", q, k, v, ScoreRule())
+    whole = partial(forward_of, "naive", q, k, v, ScoreRule())
     return _compared({"products": partial(_multiply, q, k, v, square, out), "whole": whole})
 
 
@@ -204,9 +204,9 @@ def _multiply(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, square: torch.T
 
 def attention_step(n: int, device: str, heads: int = 8, head_dim: int = 64) -> dict[str, Latency]:
     """Attention of a decode step at `n` tokens: one query against n kept keys, and all n of them again."""
-    q, k, v = _inputs(KernelSetting(n, heads=heads, head_dim=head_dim), device)
+    q, k, v = inputs_of(KernelSetting(n, heads=heads, head_dim=head_dim), device)
     rows = {"cached": q[:, :, -1:], "uncached": q}
-    calls = {way: partial(_forward, "naive", some, k, v, ScoreRule(causal=True)) for way, some in rows.items()}
+    calls = {way: partial(forward_of, "naive", some, k, v, ScoreRule(causal=True)) for way, some in rows.items()}
     return {way: latency(call, repeats=25, budget=SECONDS, warmup=2) for way, call in calls.items()}
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from tfviz.inference.measure import Latency, _seconds, difference, peak_extra_bytes
+from tfviz.inference.measure import Latency, difference, peak_extra_bytes, seconds_of
 from tfviz.introspection.experiments import flex
 from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
 
@@ -113,7 +113,7 @@ def time_some(setting: KernelSetting, device: str, kernels: Sequence[str], done:
     seconds: dict[str, list[float]] = {name: [] for name in kernels}
     while True:
         for name in list(kernels)[:: -1 if (done + rounds_of(seconds)) % 2 else 1]:
-            seconds[name].append(_seconds(calls[name]))
+            seconds[name].append(seconds_of(calls[name]))
         if done + rounds_of(seconds) >= ROUNDS[1] or sum(map(sum, seconds.values())) >= CHUNK_SECONDS:
             return seconds
 
@@ -141,7 +141,7 @@ def _kept(outputs: dict[str, tuple[Tensor, ...]], name: str, call: Call) -> None
 
 def backend(setting: KernelSetting, device: str) -> str:
     """Which kernel torch's fused call takes for such arrays: the answer of the dispatch that it asks itself."""
-    q, k, v = _inputs(setting, device)
+    q, k, v = inputs_of(setting, device)
     choice = torch._fused_sdp_choice(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=setting.causal)
     names = {SDPBackend.MATH: "math", SDPBackend.FLASH_ATTENTION: "flash", SDPBackend.EFFICIENT_ATTENTION: "efficient"}
     names[SDPBackend.CUDNN_ATTENTION] = "cudnn"
@@ -151,7 +151,7 @@ def backend(setting: KernelSetting, device: str) -> str:
 # ---- the calls
 
 
-def _inputs(setting: KernelSetting, device: str) -> tuple[Tensor, Tensor, Tensor]:
+def inputs_of(setting: KernelSetting, device: str) -> tuple[Tensor, Tensor, Tensor]:
     draw, shape = torch.Generator().manual_seed(setting.n), (setting.batch, setting.heads, setting.n, setting.head_dim)
     made = [torch.randn(shape, generator=draw).to(device, DTYPES[setting.dtype]) for _ in range(3)]
     q, k, v = (one.requires_grad_(setting.backward) for one in made)
@@ -160,7 +160,7 @@ def _inputs(setting: KernelSetting, device: str) -> tuple[Tensor, Tensor, Tensor
 
 def calls_of(setting: KernelSetting, device: str, kernels: Sequence[str]) -> dict[str, Call]:
     """What is measured, by kernel: a call gives the output, and with `backward` the gradients of q, k and v."""
-    q, k, v = _inputs(setting, device)
+    q, k, v = inputs_of(setting, device)
     rule = ScoreRule(causal=setting.causal)
     pull = torch.randn(q.shape, generator=torch.Generator().manual_seed(1)).to(q) if setting.backward else None
     calls: dict[str, Call] = {}
@@ -170,7 +170,7 @@ def calls_of(setting: KernelSetting, device: str, kernels: Sequence[str]) -> dic
         elif pull is not None:
             calls[kernel] = partial(_backward, kernel, q, k, v, rule, pull)
         else:
-            calls[kernel] = partial(_forward, kernel, q, k, v, rule)
+            calls[kernel] = partial(forward_of, kernel, q, k, v, rule)
     return calls
 
 
@@ -179,7 +179,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Tensor, ...]:
         return (flex.flex(q, k, v, mask),)
 
 
-def _forward(kernel: str, q: Tensor, k: Tensor, v: Tensor, rule: ScoreRule) -> tuple[Tensor, ...]:
+def forward_of(kernel: str, q: Tensor, k: Tensor, v: Tensor, rule: ScoreRule) -> tuple[Tensor, ...]:
     with torch.inference_mode():
         return (scaled_dot_product_attention(q, k, v, kernel=kernel, rule=rule)[0],)
 
@@ -193,8 +193,8 @@ def _apart(setting: KernelSetting, device: str, outputs: Mapping[str, tuple[Tens
     if "naive" in outputs:
         exact = outputs["naive"][0]
     else:
-        q, k, v = (one.detach() for one in _inputs(setting, device))
-        (exact,) = _forward("naive", q[:, :, -CHECKED_ROWS:], k, v, ScoreRule(causal=setting.causal))
+        q, k, v = (one.detach() for one in inputs_of(setting, device))
+        (exact,) = forward_of("naive", q[:, :, -CHECKED_ROWS:], k, v, ScoreRule(causal=setting.causal))
     rows = exact.shape[2]
     others = {name: one[0][:, :, -rows:] for name, one in outputs.items() if name != "naive"}
     return {name: difference(exact, one, is_logits=False).max_abs for name, one in others.items()}

@@ -10,7 +10,6 @@ from jaxtyping import Float
 
 from tfviz.inference.measure import Latency
 from tfviz.inference.records import Record, Setting, latency_record, now
-from tfviz.introspection.cache_cost import crossing, fit
 from tfviz.introspection.experiments.recall import AT_ONCE, DISTANCES, STEPS, Student, accuracy, students, train
 from tfviz.introspection.experiments.recurrent import (
     KINDS,
@@ -25,6 +24,7 @@ from tfviz.introspection.experiments.recurrent import (
     relative_quartiles,
     times,
 )
+from tfviz.introspection.growth import crossing, fit
 
 WAYS = {"forward": False, "backward": True}  # backward: forward and backward
 Compute = Callable[..., Any]  # compute(job, *args)

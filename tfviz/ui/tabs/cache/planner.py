@@ -157,7 +157,9 @@ def _try(key: str, parameters: float, config: str, memory: int = 24, weights: st
     return Try(key, {"model": PASTED, "config": config, **more})
 
 
-TRIES = (  # the few entries of these models' public config.json that matter here and in speed.memory, and their billions of parameters
+# the few entries of these models' public config.json that matter here and in speed.memory, and their billions of
+# parameters
+TRIES = (
     _try(
         "llama2",
         6.738,
