@@ -219,3 +219,9 @@ def test_a_ratio_is_a_positive_number_or_nothing(a: float, b: float) -> None:
     (match,) = compare([replace(RECORD, value=a)], [replace(RECORD, value=b)]).matched
     for one in (match.ratio, match.gain):
         assert one is None or 0 < one < math.inf
+
+
+def test_what_a_machine_answered_does_not_keep_two_rows_apart() -> None:
+    here, there = (replace(RECORD, setting={**RECORD.setting, "backend": name}) for name in ("flash", "cudnn"))
+    (match,) = compare([here], [there]).matched
+    assert (match.here.setting["backend"], match.there.setting["backend"]) == ("flash", "cudnn")

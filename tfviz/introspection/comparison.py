@@ -20,6 +20,7 @@ MORE_OF_ONE = {  # of plain numbers, by the end of the quantity's name; of all o
     "kl": False,
     "perplexity": False,
 }
+FOUND = {"backend", "verdict"}  # in a setting, but what a machine answered and not what it was asked
 
 
 def more_is_better(quantity: str, unit: str) -> bool | None:
@@ -67,5 +68,6 @@ def compare(here: Sequence[Record], there: Sequence[Record]) -> Comparison:
 
 
 def _key(one: Record) -> tuple[object, ...]:
-    setting = frozenset((name, isinstance(value, bool), value) for name, value in one.setting.items())
+    given = ((name, value) for name, value in one.setting.items() if name not in FOUND)
+    setting = frozenset((name, isinstance(value, bool), value) for name, value in given)
     return one.experiment, setting, one.quantity, one.unit
