@@ -54,6 +54,8 @@ def test_the_formula_is_two_matrices_of_scores_forward_and_three_backward() -> N
     assert naive_bytes(setting) == 2 * 2 * 8 * 1024**2 * 4
     assert naive_bytes(KernelSetting(1024, 2, 8, 64, False, "fp16")) == naive_bytes(setting) / 2
     row = 2 * 8 * 1024 * 64 * 4
+    short = KernelSetting(64, 1, 8, 128, True, "fp32", True)
+    assert measure(short, "cpu", ["naive"]).peak_bytes["naive"] == pytest.approx(naive_bytes(short), rel=0.005)
     assert naive_bytes(KernelSetting(1024, 2, 8, 64, False, "fp32", True)) == 3 * 2 * 8 * 1024**2 * 4 + 3 * row
     assert fused_bytes(setting) == row + 4 * 2 * 8 * 1024
 

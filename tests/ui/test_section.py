@@ -190,3 +190,11 @@ def test_what_a_model_does_not_have_takes_the_place_of_another_models_picture(ct
 
     (value,) = ask(ctx, Section("x", draw, needs_trace=False), key="k")
     assert value["panels"] == [] and "error" not in value and value["notes"][0].startswith("MiniLM writes no text")
+
+
+def test_half_a_surrogate_pair_does_not_keep_an_answer_from_being_sent(ctx: AppContext) -> None:
+    def draw(scene: Scene) -> Picture:
+        return Picture([], notes=["a \ud800 b 🙂"])
+
+    (value,) = begin(ctx, Section("x", draw, needs_trace=False), key="k")
+    assert json.loads(value.encode())["notes"] == ["a \ufffd b 🙂"]

@@ -67,11 +67,13 @@ def naive_bytes(setting: KernelSetting) -> int:
     """Peak of the naive form beyond q, k and v.
 
     Forward: scores and weights of all heads. Backward: the weights, their gradient and the scores' gradient, with the
-    scaled queries, the output and the values' gradient, and the mask.
+    scaled queries, the output and the values' gradient, and the mask; or, with few keys, a little later, when one such
+    matrix is left beside five arrays like q.
     """
     if not setting.backward:
         return max(2 * setting.squares, setting.squares + setting.rows)  # 2 B H n^2 bytes of a number
-    return 3 * setting.squares + 3 * setting.rows + setting.causal * setting.n**2
+    early = 3 * setting.squares + 3 * setting.rows + setting.causal * setting.n**2
+    return max(early, setting.squares + 5 * setting.rows)
 
 
 def fused_bytes(setting: KernelSetting) -> int:

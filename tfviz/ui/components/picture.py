@@ -65,7 +65,8 @@ def payload(picture: Picture) -> dict[str, Any]:
 
 def pack(reply: Mapping[str, Any]) -> str:
     """The component's value as one string: Gradio copies every part of every value on the page at each event."""
-    return json.dumps(reply, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(reply, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half of a surrogate pair cannot be sent
 
 
 def _panel(panel: Panel) -> dict[str, Any]:

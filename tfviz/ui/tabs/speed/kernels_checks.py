@@ -1,5 +1,6 @@
 """What a sweep over kernels says: exponents, where curves cross, and the badges of what was checked on its points."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # torch comes with them
 TOLERANCE = {"fp32": 1e-5, "fp16": 8e-3, "bf16": 6.4e-2}  # the narrow ones: 8 steps at 1.0; values reach about 5
 MEMORY_OFF = 0.02  # the naive peak may differ so much from the formula
 WEIGHTY = 2**20  # bytes of a peak from which it is compared: below, a library's own buffer of a few KiB weighs
-SQUARE = (1.9, 2.1)  # exponents of the naive peak
+SQUARE = 0.1  # the naive peak's exponent may differ so much from the formula's
 LINEAR = 1.25  # the fused peak's, at most; below 1 while buffers of a constant size weigh
 
 
@@ -81,10 +82,16 @@ def _by_formula(found: "Sweep", t: Translator) -> list[Badge]:
 
 
 def _growth(found: "Sweep", t: Translator) -> list[Badge]:
+    """As n^2 once n is beyond the width of a head; before that, as the formula says for the same sizes."""
+    from tfviz.introspection.experiments.kernels import naive_bytes
+    from tfviz.introspection.growth import fit
+
     naive, flash = (fit_of(found, kernel, "memory") for kernel in ("naive", "flash"))
     if naive is None or flash is None:
         return []
-    holds = SQUARE[0] <= naive.exponent <= SQUARE[1] and flash.exponent <= LINEAR
+    formula = fit(naive.used, [naive_bytes(replace(found.base, n=n)) for n in naive.used])
+    assert formula is not None, naive.used
+    holds = abs(naive.exponent - formula.exponent) <= SQUARE and flash.exponent <= LINEAR
     fields = {"naive": f"{naive.exponent:.2f}", "flash": f"{flash.exponent:.2f}"}
     return [Badge(holds, t("speed.kernels.badge.growth", **fields), t("speed.kernels.badge.growth.title"))]
 
