@@ -116,7 +116,7 @@ class Prospect:
 def prospect(loaded: LoadedModel, prompt: Prompt) -> Prospect:
     """From one watched pass of very few tokens. `WrongModel` if the model cannot write."""
     with attention_call(AttentionCall("naive")):
-        limit = loaded.decoding(_context(loaded, prompt, 1)).last_position
+        limit = loaded.decoding(inputs_of_length(loaded, prompt, 1)).last_position
     return Prospect(decoder_shape(loaded, prompt), context_lengths(loaded, limit), loaded.weight_bytes, limit)
 
 
@@ -167,7 +167,7 @@ def _measure(
     loaded: LoadedModel, prompt: Prompt, n: int, kernel: str, shape: DecoderShape, memory: int
 ) -> Iterator[tuple[float, Point | None]]:
     """(share done, None) after each round, then (1, the point). Both ways in turn, every second round reversed."""
-    call, inputs = AttentionCall(kernel), _context(loaded, prompt, n - 1)
+    call, inputs = AttentionCall(kernel), inputs_of_length(loaded, prompt, n - 1)
     with attention_call(call):
         ways = {name: loaded.decoding(inputs, use_cache=name == "cached") for name in ("cached", "uncached")}
         ways["cached"].logits()
@@ -183,7 +183,7 @@ def _measure(
             with attention_call(call):
                 seconds[name].append(_step(ways[name]))
         if nbytes is None:
-            nbytes = _cache_bytes(ways["cached"], n)
+            nbytes = cache_bytes_at(ways["cached"], n)
         yield min((done + 2) / (ROUNDS[0] + 1), 1.0), None
     assert nbytes is not None
     cached, uncached = (Latency.of(seconds[name]) for name in ("cached", "uncached"))
@@ -197,7 +197,7 @@ def _step(decoding: Decoding) -> float:
     return latency(decoding.logits, repeats=1, warmup=0).median
 
 
-def _cache_bytes(decoding: Decoding, n: int) -> tuple[int, int]:
+def cache_bytes_at(decoding: Decoding, n: int) -> tuple[int, int]:
     """(all, of them cross) bytes as they were with `n` positions: those held now, less the newer positions' share."""
     own = cross = 0
     for layer in decoding.held():
@@ -209,7 +209,7 @@ def _cache_bytes(decoding: Decoding, n: int) -> tuple[int, int]:
     return own + cross, cross
 
 
-def _context(loaded: LoadedModel, prompt: Prompt, n: int) -> dict[str, Tensor]:
+def inputs_of_length(loaded: LoadedModel, prompt: Prompt, n: int) -> dict[str, Tensor]:
     """Inputs with `n` decoder positions: the typed tokens again and again; a decoder's own beside its source."""
     name = "decoder_input_ids" if loaded.family == "encoder-decoder" else "input_ids"
     ids = prompt.inputs[name]

@@ -21,7 +21,7 @@ from tfviz.inference.free_memory import free_bytes
 from tfviz.inference.measure import latency, peak_extra_bytes
 from tfviz.inference.memory_plan import FLOAT_BYTES, Forward, Load, kept_bytes, live_bytes, training_bytes
 from tfviz.inference.precision import weight_bytes
-from tfviz.introspection.cache_cost import _cache_bytes, _context
+from tfviz.introspection.cache_cost import cache_bytes_at, inputs_of_length
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.parameters import model_of
@@ -96,7 +96,7 @@ def _affordable(loaded: LoadedModel, prompt: Prompt) -> int:
     most = min(TOKENS, loaded.token_limit - 1)
     n = min(FEWEST, most)
     while n < most:
-        run = partial(loaded.run, _context(loaded, prompt, n), AttentionCall("flash"))
+        run = partial(loaded.run, inputs_of_length(loaded, prompt, n), AttentionCall("flash"))
         took = latency(run, repeats=1, warmup=0)
         if 2 * took.median > SECONDS:
             break
@@ -110,20 +110,20 @@ def _last_only(loaded: LoadedModel) -> bool:
 
 def _cache(loaded: LoadedModel, prompt: Prompt, shape: CacheShape, n: int, source: int) -> list[Check]:
     """Of the tensors that a prefill of `n` tokens leaves behind."""
-    decoding = loaded.decoding(_context(loaded, prompt, n))
+    decoding = loaded.decoding(inputs_of_length(loaded, prompt, n))
     with attention_call(AttentionCall("flash")):
         decoding.logits()
     layers = list(decoding.held())
     bits = 8 * layers[0].key.element_size()
     precision = next(one for one in CACHE_PRECISIONS.values() if one.bits == bits)
     predicted = cache_bytes(shape, n, 1, precision, source)
-    return [Check("cache", n, predicted, _cache_bytes(decoding, n)[0], exact=True)]
+    return [Check("cache", n, predicted, cache_bytes_at(decoding, n)[0], exact=True)]
 
 
 def _pass(loaded: LoadedModel, prompt: Prompt, forward: Forward, load: Load) -> list[Check]:
     """The most that is alive beside the weights in one pass."""
-    inputs, call = _context(loaded, prompt, load.context), AttentionCall(load.kernel)
-    loaded.run(_context(loaded, prompt, 2), call)  # what is made once is made before
+    inputs, call = inputs_of_length(loaded, prompt, load.context), AttentionCall(load.kernel)
+    loaded.run(inputs_of_length(loaded, prompt, 2), call)  # what is made once is made before
     peak = peak_extra_bytes(lambda: loaded.run(inputs, call, all_logits=load.all_logits), loaded.device)
     return [Check(load.kernel, load.context, live_bytes(forward, load), peak)]
 
@@ -143,7 +143,7 @@ def _left_out(loaded: LoadedModel, forward: Forward, load: Load) -> str:
 def _training(loaded: LoadedModel, prompt: Prompt, forward: Forward, load: Load) -> list[Check]:
     """What the backward pass reads, the gradients, and the peak of both passes beside weights and gradients."""
     load = replace(load, training=True)
-    inputs, learner = _context(loaded, prompt, load.context), replace(loaded, model=learning(loaded.model))
+    inputs, learner = inputs_of_length(loaded, prompt, load.context), replace(loaded, model=learning(loaded.model))
     held = sum(one.nbytes for one in gradients(learner.model))
     numbers = sum(one.numel() for one in learner.model.parameters())
     kept: dict[int, int] = {}

@@ -18,7 +18,7 @@ from tfviz.inference.measure import Latency, latency
 from tfviz.inference.operator_clock import OperatorClock, OperatorWatch
 from tfviz.inference.roofline import Operation, Part, Route
 from tfviz.inference.work import with_cache
-from tfviz.introspection.cache_cost import _context, decoder_shape
+from tfviz.introspection.cache_cost import decoder_shape, inputs_of_length
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.architecture import architecture
 from tfviz.sources.base import LoadedModel, Prompt
@@ -252,13 +252,13 @@ def long_inputs(loaded: LoadedModel, prompt: Prompt, n: int) -> dict[str, Tensor
     """The typed tokens again and again, up to n on each side."""
     n = min(n, longest(loaded))
     if loaded.family == "decoder":
-        return _context(loaded, prompt, n)
+        return inputs_of_length(loaded, prompt, n)
     own = prompt.inputs["input_ids"]
     ids = own.repeat(1, n // own.shape[1] + 1)[:, :n]
     source = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if loaded.family == "encoder":
         return source
-    return {**source, "decoder_input_ids": _context(loaded, prompt, n)["decoder_input_ids"]}
+    return {**source, "decoder_input_ids": inputs_of_length(loaded, prompt, n)["decoder_input_ids"]}
 
 
 def count(loaded: LoadedModel, prompt: Prompt, n: int = 128) -> Counted:

@@ -116,8 +116,8 @@ class _Int8Table(nn.Module):
         return rotate(self.levels * self.scale.float()[:, None], self.rotation)
 
 
-class Int8Linear(_Int8Table):
-    """`nn.Linear` (and transformers' Conv1D) with an INT8 table; activations are quantised row by row while running."""
+class _Int8Product(_Int8Table):
+    """What linear layers with an INT8 table share: its sizes and a bias."""
 
     def __init__(self, table: Table, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -125,6 +125,13 @@ class Int8Linear(_Int8Table):
         self.hold(table)
         self.bias: nn.Parameter | None
         self.register_parameter("bias", bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Int8Linear(_Int8Product):
+    """`nn.Linear` (and transformers' Conv1D) with an INT8 table; activations are quantised row by row while running."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out], FP32."""
@@ -134,9 +141,6 @@ class Int8Linear(_Int8Table):
         if self.bias is not None:
             out += self.bias
         return out.view(*x.shape[:-1], self.out_features)
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class Int8Embedding(_Int8Table, nn.Embedding):  # type: ignore[override]

@@ -23,7 +23,7 @@ from tfviz.inference.precision.int8 import (
     TABLE,
     Table,
     _int8_embedding,
-    _Int8Table,
+    _Int8Product,
     _is_conv1d,
     to_levels,
 )
@@ -39,15 +39,8 @@ def table_of(weight: Tensor) -> Table:
     return Table(levels.contiguous(), scales[:, 0].bfloat16(), None)
 
 
-class Int8WeightLinear(_Int8Table):
+class Int8WeightLinear(_Int8Product):
     """`nn.Linear` (and transformers' Conv1D) whose weight is INT8 with a scale for each output; BF16 in, BF16 out."""
-
-    def __init__(self, table: Table, bias: nn.Parameter | None) -> None:
-        super().__init__()
-        self.out_features, self.in_features = table.levels.shape
-        self.hold(table)
-        self.bias: nn.Parameter | None
-        self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out], BF16."""
@@ -59,9 +52,6 @@ class Int8WeightLinear(_Int8Table):
         if self.bias is not None:
             out = out + self.bias
         return out.view(*x.shape[:-1], self.out_features)
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 MakeLinear = Callable[[Tensor, nn.Parameter | None], nn.Module | None]
