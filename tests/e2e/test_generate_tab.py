@@ -50,7 +50,7 @@ def test_a_text_goes_on_by_itself_and_its_first_token_does_not_wait_for_the_last
     view = visitor.page.locator("#generate-steps .tv-decode")
     expect(view.and_(visitor.page.locator("[data-going][data-steps]"))).to_be_visible(timeout=2 * PATIENCE)
     assert int(str(view.get_attribute("data-steps"))) < 24
-    expect(view.get_by_role("button", name="Stop")).to_be_visible()
+    expect(view.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     ended(view)
     assert view.get_attribute("data-steps") == "24" and len(generated(view)) == 24
     expect(view.locator(".tv-decode-table tbody tr")).to_have_count(21)  # all tokens listed and all others
