@@ -20,7 +20,17 @@ from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
-from playwright.sync_api import BrowserContext, Dialog, Locator, Page, Playwright, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Dialog,
+    Locator,
+    Page,
+    Playwright,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tfviz.ui.i18n import Translator
 
@@ -36,6 +46,7 @@ QUIET = [  # a browser in a test draws, and does nothing else
     "--disable-sync",
 ]
 APP_LOG = pytest.StashKey[Path]()
+FAILED = pytest.StashKey[bool]()
 PATIENCE = 20_000  # ms; a machine that is shared may be slow, and a wait that is met costs nothing
 
 expect.set_options(timeout=PATIENCE)
@@ -124,6 +135,7 @@ def tail(log: Path, lines: int = 60) -> str:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report: pytest.TestReport = yield
     log = item.config.stash.get(APP_LOG, None)
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     if report.failed and log is not None:
         report.sections.append(("the app's log", tail(log)))
     return report
@@ -140,21 +152,22 @@ def outside_requests() -> Iterator[list[str]]:
 @pytest.fixture
 def new_context(new_context: Callable[..., BrowserContext], outside_requests: list[str]) -> Callable[..., Any]:
     """pytest-playwright's own, with every request watched; `context` and `page` come from here too."""
+    return lambda **options: watched(new_context(**options), outside_requests)
+
+
+def watched(context: BrowserContext, outside: list[str]) -> BrowserContext:
+    """The context, which from now on notes what it asks of the outside."""
 
     def note(url: str) -> None:
         if is_outside(url):
-            outside_requests.append(url)
+            outside.append(url)
 
     def on_request(request: Request) -> None:
         note(request.url)
 
-    def create(**options: Any) -> BrowserContext:
-        context = new_context(**options)
-        context.on("request", on_request)
-        context.on("page", lambda page: page.on("websocket", lambda ws: note(ws.url)))
-        return context
-
-    return create
+    context.on("request", on_request)
+    context.on("page", lambda page: page.on("websocket", lambda ws: note(ws.url)))
+    return context
 
 
 class Visitor:
@@ -162,6 +175,8 @@ class Visitor:
 
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url, self.t = page, url, Translator("en")
+        self.began = ""  # the place where this visit began
+        self.outside: list[str] = []  # addresses beyond this machine that were asked for
         self.surprises: list[str] = []  # errors of scripts and dialogs: there must be none
         page.on("pageerror", lambda error: self.surprises.append(f"error: {error}"))
         page.on("dialog", self._dismiss)
@@ -181,6 +196,10 @@ class Visitor:
         self.page.goto(self.url + address)
         return self.painted()
 
+    def place(self) -> str:
+        """The sentence's trace, and the head, query and key that the page looks at."""
+        return str(self.page.evaluate("JSON.stringify([tfviz.scene?.trace, tfviz.scene?.sel])"))
+
     def painted(self) -> "Visitor":
         expect(self.view).to_have_attribute("data-painted", re.compile("."))
         return self
@@ -188,7 +207,7 @@ class Visitor:
     def measured(self) -> "Visitor":
         """Waits until the setting on screen has its figure."""
         expect(self.now).to_have_text(re.compile(r"\d\.\d\dx$"), timeout=3 * PATIENCE)  # others may be measuring
-        expect(self.page.locator(".tv-doing")).to_have_count(0)
+        expect(self.page.locator(".tv-doing").filter(visible=True)).to_have_count(0)
         return self
 
     @contextmanager
@@ -279,6 +298,52 @@ def visit(new_context: Callable[..., BrowserContext], app_url: str) -> Iterator[
 
     yield come
     assert not [surprise for visitor in visitors for surprise in visitor.surprises]
+
+
+@pytest.fixture(scope="module")
+def staying() -> Iterator[dict[str, Visitor]]:
+    """Who stays from test to test of a file: nobody, or one person."""
+    visitors: dict[str, Visitor] = {}
+    yield visitors
+    for visitor in visitors.values():
+        visitor.page.context.close()
+
+
+@pytest.fixture
+def stay(
+    request: pytest.FixtureRequest,
+    browser: Browser,
+    app_url: str,
+    staying: dict[str, Visitor],
+    outside_requests: list[str],
+) -> Iterator[Callable[..., Visitor]]:
+    """`stay("/zh", viewport=...)`: like `visit`, but whoever came there in the test before is still there.
+
+    Opening a page takes longer than most of what is looked at in it. A page is opened anew where the sentence or the
+    place in it has changed since, or where a test failed; controls that a test moves stay moved.
+    """
+
+    def come(address: str = "/", **options: Any) -> Visitor:
+        name = f"{address} {options}"
+        if name not in staying or staying[name].place() != staying[name].began:
+            leave()
+            outside: list[str] = []
+            visitor = Visitor(watched(browser.new_context(**options), outside).new_page(), app_url)
+            staying[name] = visitor.open(address)
+            visitor.began, visitor.outside = visitor.place(), outside
+        return staying[name]
+
+    def leave() -> None:
+        while staying:
+            staying.popitem()[1].page.context.close()
+
+    yield come
+    surprises = [surprise for visitor in staying.values() for surprise in visitor.surprises]
+    for visitor in staying.values():
+        outside_requests += visitor.outside
+    if surprises or outside_requests or request.node.stash.get(FAILED, False):
+        leave()
+    assert not surprises
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import Visitor
-from tests.e2e.test_looks import DESK, PHONE, violations
+from tests.e2e.test_looks import DESK, PHONE, both_looks, violations
 from tfviz.ui.examples import examples
 from tfviz.ui.i18n import Translator
 
@@ -27,7 +26,7 @@ class Panel:
         self.whole = page.get_by_role("region", name=t("answer.label.title"))
         self.replay = page.get_by_role("button", name=t("answer.label.replay"), exact=True)
         self.stop = page.get_by_role("button", name=t("answer.label.stop"), exact=True)
-        self.rewrite = page.get_by_role("button", name=t("answer.label.rewrite"))
+        self.rewrite = page.get_by_role("button", name=t("answer.label.rewrite"), exact=True)
         self.beams = page.get_by_role("group").filter(has_text=t("answer.label.beams"))
         self.candidates = self.beams.get_by_role("button")
         self.tip = page.get_by_role("tooltip")
@@ -151,14 +150,14 @@ def test_a_candidate_becomes_the_target_until_the_model_writes_again(visit: Visi
     panel.candidates.nth(1).click()
     expect(visitor.second).to_have_value(other[0])
     with visitor.new_trace():  # a candidate means nothing for another sentence
-        visitor.page.get_by_role("button", name="2024年3月5日").click()
+        visitor.page.get_by_role("button", name="2024年3月5日", exact=True).click()
     expect(visitor.second).to_have_value("")
     expect(panel.rewrite).to_have_count(0)
     expect(panel.cells).to_have_text(FIRST)
     visitor.second.fill("2024-03-06")  # an example brings its own sentence and nothing of an earlier one
     expect(panel.cells).to_have_text([*"2024-03-06", "</s>"])
     with visitor.new_trace():
-        visitor.page.get_by_role("button", name="5. März 2024").click()
+        visitor.page.get_by_role("button", name="5. März 2024", exact=True).click()
     expect(visitor.second).to_have_value("")
     expect(panel.cells).to_have_text(FIRST)
     with visitor.new_trace():  # whatever a person types is text
@@ -198,11 +197,11 @@ def test_on_a_phone_the_answer_fits_and_candidates_open_with_a_tap(visit: Visit,
     assert violations(visitor, axe_source) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_a_typed_target(visit: Visit, axe_source: str, scheme: str) -> None:
-    visitor = visit("/?model=dates&second=2024-01-01", color_scheme=scheme, reduced_motion="reduce", **DESK)
+def test_axe_finds_nothing_in_a_typed_target(visit: Visit, axe_source: str) -> None:
+    visitor = visit("/?model=dates&second=2024-01-01", color_scheme="light", reduced_motion="reduce", **DESK)
     panel = Panel(visitor)
     expect(panel.rewrite).to_be_visible()
-    panel.cells.nth(2).focus()
-    expect(panel.tip).to_be_visible()
-    assert violations(visitor, axe_source) == []
+    for _ in both_looks(visitor):
+        panel.cells.nth(2).focus()
+        expect(panel.tip).to_be_visible()
+        assert violations(visitor, axe_source) == []

@@ -24,8 +24,8 @@ def layer(picture: Locator, i: int, side: str = "") -> Locator:
     return place.get_by_role("button", name=f"Open layer {i}", exact=True)
 
 
-def test_the_model_is_drawn_with_its_shapes_and_all_its_parameters(visit: Visit) -> None:
-    picture = opened(visit("/"), "map")
+def test_the_model_is_drawn_with_its_shapes_and_all_its_parameters(stay: Visit) -> None:
+    picture = opened(stay("/"), "map")
     expect(picture.locator(".tv-badges .ok")).to_have_count(2)
     expect(picture.locator(".tv-badges")).to_contain_text("134,515,008 of 134,515,008")
     expect(picture.get_by_role("region", name="The model", exact=True)).to_contain_text("12 × 49,152")
@@ -92,8 +92,8 @@ def test_the_models_norm_is_our_formula(visit: Visit, model: str) -> None:
     expect(rows.first).to_have_text(re.compile(r"\d\s*0$"))
 
 
-def test_another_norm_and_eps_are_followed(visit: Visit) -> None:
-    visitor = visit("/")
+def test_another_norm_and_eps_are_followed(stay: Visit) -> None:
+    visitor = stay("/")
     opened(visitor, "norm")
     with visitor.redrawn("layers.norm") as picture:
         visitor.page.get_by_role("radio", name="second", exact=True).check()
@@ -103,8 +103,8 @@ def test_another_norm_and_eps_are_followed(visit: Visit) -> None:
     expect(picture.get_by_role("heading", name="σ of the output at ε = 0.00100")).to_be_visible()
 
 
-def test_depths_are_measured_on_the_button_and_kept(visit: Visit) -> None:
-    visitor = visit("/")
+def test_depths_are_measured_on_the_button_and_kept(visit: Visit, stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "depth")
     expect(picture.locator(".js-plotly-plot")).to_have_count(0)
     with visitor.redrawn("layers.depth"):

@@ -27,8 +27,8 @@ def press(picture: Locator, name: str) -> None:
     picture.get_by_role("button", name=name, exact=True).click()
 
 
-def test_the_first_example_goes_on_and_its_checks_hold(visit: Visit) -> None:
-    picture = opened(visit("/"))
+def test_the_first_example_goes_on_and_its_checks_hold(stay: Visit) -> None:
+    picture = opened(stay("/"))
     expect(picture.locator(".tv-badges .ok")).to_have_count(5)
     expect(picture.locator(".tv-badges")).to_contain_text("1,244,160 B")  # 27 x 46,080
     expect(said(picture)).to_have_text(re.compile(r"^Step 16 of 16.*27 keys and values are read"))
@@ -40,8 +40,8 @@ def test_the_first_example_goes_on_and_its_checks_hold(visit: Visit) -> None:
     expect(picture.locator(".of-K .shape")).to_have_text("[3, 27, 64]")
 
 
-def test_scrubbing_asks_nothing_of_the_server(visit: Visit) -> None:
-    visitor = visit("/").measured()
+def test_scrubbing_asks_nothing_of_the_server(stay: Visit) -> None:
+    visitor = stay("/").measured()
     picture = opened(visitor)
     asked: list[str] = []
     visitor.page.on("request", lambda request: asked.append(request.url))
@@ -65,8 +65,8 @@ def test_scrubbing_asks_nothing_of_the_server(visit: Visit) -> None:
     assert asked == []
 
 
-def test_another_head_keeps_the_step_and_more_tokens_go_on(visit: Visit) -> None:
-    visitor = visit("/")
+def test_another_head_keeps_the_step_and_more_tokens_go_on(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor)
     picture.get_by_role("slider", name="step").fill("5")
     with visitor.redrawn("cache.steps"):
@@ -88,7 +88,7 @@ def test_an_encoder_decoder_writes_its_answer_and_reads_the_source_from_a_cache(
     )
     expect(picture.locator(".of-K .shape")).to_have_text("[4, 13, 32]")  # the page opens on cross-attention
     with visitor.redrawn("cache.steps"):
-        picture.locator(".tv-seg").get_by_role("button", name="Decoder").click()
+        picture.locator(".tv-seg").get_by_role("button", name="Decoder", exact=True).click()
     expect(picture.locator(".of-K .shape")).to_have_text("[4, 11, 32]")
     expect(picture.locator(".tv-badges .ok")).to_have_count(5)
 

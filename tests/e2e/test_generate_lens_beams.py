@@ -31,16 +31,16 @@ def cell(picture: Locator, row: int, column: int) -> Locator:
     return picture.locator(f'td[data-row="{row}"][data-column="{column}"]')
 
 
-def test_the_lens_shows_a_fact_arrive_in_the_last_layers(visit: Visit) -> None:
-    picture = opened(visit(FACT), "lens")
+def test_the_lens_shows_a_fact_arrive_in_the_last_layers(stay: Visit) -> None:
+    picture = opened(stay(FACT), "lens")
     expect(picture.locator(".tv-badges .ok")).to_have_count(3)
     expect(picture.get_by_role("grid").get_by_role("gridcell")).to_have_count(31 * 12)
     expect(cell(picture, 30, 11)).to_have_text("Tokyo")  # "The capital of Japan is"
     expect(cell(picture, 0, 11)).to_have_text("is")  # tied head: the embedding says the token itself
 
 
-def test_a_cell_is_read_by_pointer_and_keys_without_a_new_picture(visit: Visit) -> None:
-    visitor = visit(FACT)
+def test_a_cell_is_read_by_pointer_and_keys_without_a_new_picture(stay: Visit) -> None:
+    visitor = stay(FACT)
     picture = opened(visitor, "lens")
     before, reader = picture.get_attribute("data-drawn"), picture.locator(".tv-lens-reader")
     cell(picture, 30, 4).hover()
@@ -62,21 +62,21 @@ def test_a_chosen_cell_moves_the_page(visit: Visit) -> None:
     with visitor.redrawn("generate.lens"):
         cell(picture, 20, 3).click()
     expect(picture.get_by_role("spinbutton", name="layer")).to_have_value("19")
-    expect(picture.get_by_role("toolbar").get_by_role("button", name="France")).to_have_attribute(
+    expect(picture.get_by_role("toolbar").get_by_role("button", name="France", exact=True)).to_have_attribute(
         "aria-pressed", "true"
     )
     expect(cell(picture, 20, 3)).to_have_attribute("aria-selected", "true")
     expect(picture.locator("h3").nth(1)).to_have_text(re.compile("At “France”"))
     with visitor.redrawn("generate.lens"):
-        picture.get_by_role("toolbar").get_by_role("button", name="Japan").click()
+        picture.get_by_role("toolbar").get_by_role("button", name="Japan", exact=True).click()
     expect(cell(picture, 20, 10)).to_have_attribute("aria-selected", "true")
 
 
-def test_colours_change_without_asking(visit: Visit) -> None:
-    picture = opened(visit(FACT), "lens")
+def test_colours_change_without_asking(stay: Visit) -> None:
+    picture = opened(stay(FACT), "lens")
     before, colour = picture.get_attribute("data-drawn"), cell(picture, 5, 2)
     first = colour.evaluate("node => node.style.background")
-    picture.get_by_role("button", name="rank of the final token").click()
+    picture.get_by_role("button", name="rank of the final token", exact=True).click()
     expect(colour).not_to_have_attribute("style", re.compile(re.escape(first)))
     expect(picture.locator(".tv-lens-legend span").last).to_have_text("1")
     picture.get_by_role("button", name="KL", exact=True).click()
@@ -115,11 +115,11 @@ def test_one_beam_is_greedy_and_eight_are_kept(visit: Visit) -> None:
     visitor = visit(DATES)
     picture = opened(visitor, "beams")
     with visitor.redrawn("generate.beams"):
-        visitor.page.get_by_role("button", name="One beam: greedy").click()
+        visitor.page.get_by_role("button", name="One beam: greedy", exact=True).click()
     expect(picture.locator(".tv-badges")).to_contain_text("one beam writes what greedy writes")
     expect(picture.get_by_role("rowheader").first).to_have_text("1. 2021-03-05")
     with visitor.redrawn("generate.beams"):
-        visitor.page.get_by_role("button", name="Eight beams").click()
+        visitor.page.get_by_role("button", name="Eight beams", exact=True).click()
     expect(picture.get_by_role("rowheader")).to_have_count(9)
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import Visitor
@@ -25,7 +24,7 @@ def top_units(picture: Locator) -> Locator:
     return picture.get_by_role("group", name="Strongest units").get_by_role("button")
 
 
-def test_a_unit_is_chosen_and_followed_over_the_sentence(visit: Visit) -> None:
+def test_a_unit_is_chosen_followed_over_the_sentence_and_found_by_the_pointer(visit: Visit) -> None:
     visitor = visit("/")
     picture = opened(visitor, FFN)
     expect(picture.get_by_role("heading", name="“it” in layer 13: 1,536 units")).to_be_visible()
@@ -41,10 +40,6 @@ def test_a_unit_is_chosen_and_followed_over_the_sentence(visit: Visit) -> None:
         tokens.nth(1).click()
     expect(picture.get_by_role("heading", name="“animal” in layer 13")).to_be_visible()
     expect(picture.get_by_role("heading", name=f"unit {unit}: its value at every token")).to_be_visible()  # it stays
-
-
-def test_the_grid_answers_the_pointer(visit: Visit) -> None:
-    picture = opened(visit("/"), FFN)
     grid = picture.get_by_role("img", name=re.compile("^1536 hidden units"))
     grid.hover(position={"x": 3, "y": 3})
     expect(picture.locator(".tv-units-tip")).to_have_text(re.compile("^unit 0: "))
@@ -67,9 +62,7 @@ def test_another_layer_is_chosen_in_the_bar_and_on_a_figure(visit: Visit) -> Non
 
 
 def test_an_encoder_decoder_shows_both_sides_and_its_own_function(visit: Visit) -> None:
-    visitor = visit("/")
-    with visitor.new_trace():
-        visitor.choose_model("Dates")
+    visitor = visit("/?model=dates")
     picture = opened(visitor, FFN)
     expect(picture.get_by_role("heading", name="This layer's function: ReLU")).to_be_visible()
     expect(picture.get_by_role("rowheader", name="cross-attention")).to_be_visible()
@@ -81,13 +74,14 @@ def test_an_encoder_decoder_shows_both_sides_and_its_own_function(visit: Visit) 
     expect(residual.get_by_role("heading", name="How much is added, against what is there")).to_be_visible()
 
 
-@pytest.mark.parametrize("precision", ["BF16", "INT8"])
-def test_other_precisions_keep_their_checks(precision: str, visit: Visit) -> None:
+def test_other_precisions_keep_their_checks(visit: Visit) -> None:
     visitor = visit("/")
-    with visitor.new_trace():
-        visitor.switch(precision)
-    opened(visitor, FFN)
-    opened(visitor, RESIDUAL)
+    for key in (FFN, RESIDUAL):
+        opened(visitor, key)
+        for precision in ("BF16", "INT8", "FP32"):
+            with visitor.redrawn(key):
+                visitor.switch(precision)
+            opened(visitor, key)
 
 
 def test_what_is_offered_to_try_works(visit: Visit) -> None:

@@ -1,7 +1,7 @@
 """How the page looks and is reached: phone, dark, keyboard, sizes, and what an accessibility checker finds."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -36,28 +36,48 @@ def expect_mode(visitor: Visitor, mode: str) -> None:
     expect(visitor.page.locator("body")).to_have_css("background-color", PAPER[mode])
 
 
+def change_mode(visitor: Visitor, mode: str) -> None:
+    visitor.page.locator(".tv-mode").click()
+    expect_mode(visitor, mode)
+    fading = "document.getAnimations().filter(one => one instanceof CSSTransition)"  # a spinner would go on for ever
+    visitor.page.evaluate(f"Promise.all({fading}.map(one => one.finished.catch(() => 0)))")
+
+
+def both_looks(visitor: Visitor) -> Iterator[int]:
+    """A page that is light on a desk, then dark and as narrow as a phone: the width it must keep to."""
+    yield DESK["viewport"]["width"]
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    change_mode(visitor, "dark")
+    yield 390
+
+
 # ---- axe
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("address", ["/", "/zh"], ids=["en", "zh"])
-def test_axe_finds_nothing(visit: Visit, axe_source: str, address: str, screen: dict, scheme: str) -> None:
-    visitor = visit(address, color_scheme=scheme, reduced_motion="reduce", **screen).measured()
-    expect_mode(visitor, scheme)
+def test_axe_finds_nothing(visit: Visit, axe_source: str, address: str, screen: dict) -> None:
+    visitor = visit(address, color_scheme="light", reduced_motion="reduce", **screen).measured()
+    expect_mode(visitor, "light")
     if screen is PHONE:
         visitor.fold.tap()
         expect(visitor.model).to_be_visible()
     assert violations(visitor, axe_source) == []
+    change_mode(visitor, "dark")
+    assert violations(visitor, axe_source) == []
     visitor.type_model("/no/such/folder")
     expect(visitor.error).to_be_visible()
     assert violations(visitor, axe_source) == []
+    change_mode(visitor, "light")
+    assert violations(visitor, axe_source) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_with_an_encoder_and_a_note(visit: Visit, axe_source: str, scheme: str) -> None:
-    visitor = visit("/?model=minilm-l6&text=hello+[SEP]+you&second=two", color_scheme=scheme, reduced_motion="reduce")
+def test_axe_finds_nothing_with_an_encoder_and_a_note(visit: Visit, axe_source: str) -> None:
+    visitor = visit("/?model=minilm-l6&text=hello+[SEP]+you&second=two", color_scheme="dark", reduced_motion="reduce")
     expect(visitor.measured().note).to_be_visible()
+    expect_mode(visitor, "dark")
+    assert violations(visitor, axe_source) == []
+    change_mode(visitor, "light")
     assert violations(visitor, axe_source) == []
 
 
@@ -89,7 +109,7 @@ def test_the_picture_is_drawn_again_in_the_other_mode(visit: Visit) -> None:
 # ---- sizes
 
 
-def test_a_phone_shows_sentence_then_one_line_then_the_view(visit: Visit) -> None:
+def test_a_phone_shows_sentence_one_line_that_opens_and_closes_and_the_view(visit: Visit) -> None:
     visitor = visit(**PHONE).measured()
     expect(visitor.fold).to_have_text(re.compile("SmolLM2.* · flash · FP32"))
     boxes = [one.bounding_box() for one in (visitor.sentence, visitor.fold, visitor.map)]
@@ -99,10 +119,6 @@ def test_a_phone_shows_sentence_then_one_line_then_the_view(visit: Visit) -> Non
     assert boxes[1] and boxes[1]["height"] < 48
     assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
     expect(visitor.model).to_be_hidden()
-
-
-def test_the_fold_opens_and_closes_and_says_which(visit: Visit) -> None:
-    visitor = visit(**PHONE)
     expect(visitor.fold).to_have_attribute("aria-expanded", "false")
     visitor.fold.tap()
     expect(visitor.fold).to_have_attribute("aria-expanded", "true")
@@ -182,7 +198,7 @@ def test_the_keyboard_reaches_everything_in_the_order_it_stands(visit: Visit) ->
     expect(visitor.view).to_have_attribute("data-painted", re.compile("/self/13/8$"))  # looking around changes nothing
 
 
-def test_arrow_keys_choose_in_the_switches(visit: Visit) -> None:
+def test_switches_and_model_are_chosen_with_the_keyboard_alone(visit: Visit) -> None:
     visitor = visit()
     for start, key, chosen in (("flash", "ArrowLeft", "naive"), ("FP32", "ArrowRight", "FP16")):
         visitor.radio(start).focus()
@@ -190,10 +206,6 @@ def test_arrow_keys_choose_in_the_switches(visit: Visit) -> None:
             visitor.page.keyboard.press(key)
         expect(visitor.radio(chosen)).to_be_checked()
         expect(visitor.radio(chosen)).to_be_focused()
-
-
-def test_a_model_is_chosen_with_the_keyboard_alone(visit: Visit) -> None:
-    visitor = visit()
     visitor.model.focus()
     with visitor.new_trace():
         visitor.page.keyboard.press("ArrowDown")

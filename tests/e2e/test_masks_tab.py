@@ -88,8 +88,8 @@ def test_what_makes_no_mask_is_said_and_the_picture_stays(visit: Visit) -> None:
     assert panel.locator(".tv-masks-rows b").count() == 0
 
 
-def test_conventions_come_with_code_that_was_run(visit: Visit) -> None:
-    visitor = visit("/")
+def test_conventions_come_with_code_that_was_run(stay: Visit) -> None:
+    visitor = stay("/")
     visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     panel = section(opened(visitor), "Conventions")
     expect(badge(panel, "this code was run just now: 0 of 576 values differ")).to_have_class("ok")
@@ -100,8 +100,8 @@ def test_conventions_come_with_code_that_was_run(visit: Visit) -> None:
     assert namespace["blocked"].shape == (3, 1, 12, 12) and not namespace["allowed"][1, 0, 0, 1:].any()
 
 
-def test_decoding_measures_both_corners(visit: Visit) -> None:
-    panel = section(opened(visit("/")), "Decoding")
+def test_decoding_measures_both_corners(stay: Visit) -> None:
+    panel = section(opened(stay("/")), "Decoding")
     expect(badge(panel, "bottom right gives the rows")).to_have_class("ok")
     expect(badge(panel, "torch's is_causal is top left")).to_have_class("ok")
     expect(panel.locator("#masks-bench")).to_be_hidden()  # it has its own two numbers

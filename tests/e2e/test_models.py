@@ -42,7 +42,7 @@ def test_minilm_has_its_own_heads_and_a_second_sentence_which_smollm2_has_not(vi
     expect(visitor.page.get_by_text("30 layers × 9 heads")).to_be_visible()
 
 
-def test_a_pair_is_read_as_two_sentences(visit: Visit) -> None:
+def test_a_pair_is_two_sentences_an_empty_text_is_none_and_a_long_one_is_cut(visit: Visit) -> None:
     visitor = visit(MINILM)
     with visitor.new_trace():
         visitor.second.fill("how are you")
@@ -77,20 +77,12 @@ def test_a_pair_typed_for_an_encoder_does_not_lock_out_a_decoder(visit: Visit) -
         visitor.second.fill("")
     expect(visitor.page.get_by_text("30 layers × 9 heads")).to_be_visible()
     expect(visitor.error).to_have_count(0)
-
-
-def test_an_empty_text_shows_an_encoders_special_tokens_and_says_so(visit: Visit) -> None:
-    visitor = visit(MINILM)
     with visitor.new_trace():
         visitor.sentence.fill("")
     expect(visitor.tokens()).to_have_text(["[CLS]", "[SEP]"])
     expect(visitor.note).to_contain_text(
         "There is no word in this text, so the model sees only its own special tokens: [CLS] [SEP]"
     )
-
-
-def test_a_text_longer_than_the_model_reads_is_cut_in_the_open(visit: Visit) -> None:
-    visitor = visit(MINILM)
     with visitor.new_trace():
         visitor.sentence.fill("word " * 600)
     expect(visitor.note).to_have_text(

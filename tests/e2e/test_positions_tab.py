@@ -57,12 +57,12 @@ def test_moving_both_leaves_the_score_and_moving_one_does_not(visit: Visit) -> N
     alone.focus()
     alone.press("End")
     expect(score).not_to_have_text(before)
-    picture.get_by_role("button", name="Play").click()
+    picture.get_by_role("button", name="Play", exact=True).click()
     expect(picture.get_by_text("move both by 512")).to_have_count(0)
-    picture.get_by_role("button", name="Stop").click()
-    expect(picture.get_by_role("button", name="Play")).to_be_visible()
+    picture.get_by_role("button", name="Stop", exact=True).click()
+    expect(picture.get_by_role("button", name="Play", exact=True)).to_be_visible()
     visitor.page.locator("#positions-rotation").get_by_role("toolbar", name=visitor.t("picture.query")).get_by_role(
-        "button", name="saw"
+        "button", name="saw", exact=True
     ).click()
     expect(picture.locator(".tv-positions-read .query")).to_contain_text("saw")
 

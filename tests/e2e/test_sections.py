@@ -118,7 +118,7 @@ def test_figures_are_saved_whole(visit: Visit, tmp_path: Path) -> None:
     saved = {}
     for kind in ("PNG", "SVG", "HTML", "CSV"):
         with visitor.page.expect_download() as download:
-            menu.get_by_role("button", name=kind).click()
+            menu.get_by_role("button", name=kind, exact=True).click()
         saved[kind] = tmp_path / download.value.suggested_filename
         download.value.save_as(saved[kind])
     assert saved["PNG"].read_bytes().startswith(b"\x89PNG") and "<svg" in saved["SVG"].read_text(encoding="utf-8")
@@ -147,9 +147,9 @@ def test_a_measurement_waits_for_another_and_both_can_be_stopped(visit: Visit) -
         expect(picture.locator(".tv-doing")).to_be_visible()
     expect(pictures[0].get_by_role("progressbar")).to_be_visible()
     expect(pictures[1].locator(".tv-doing")).to_contain_text("前面还有 1 项测量")
-    pictures[0].get_by_role("button", name="Stop").click()
+    pictures[0].get_by_role("button", name="Stop", exact=True).click()
     expect(pictures[0].locator(".tv-doing")).to_be_hidden()
     expect(pictures[1].get_by_role("progressbar")).to_be_visible()
-    pictures[1].get_by_role("button", name="停止").click()
+    pictures[1].get_by_role("button", name="停止", exact=True).click()
     expect(pictures[1].locator(".tv-doing")).to_be_hidden()
     expect(pictures[1].locator(".tv-error:visible")).to_have_count(0)

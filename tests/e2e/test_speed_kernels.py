@@ -40,6 +40,16 @@ def test_a_small_sweep_runs_to_its_end_and_a_larger_one_can_be_stopped(visit: Vi
     assert violations(visitor, axe_source) == []
     visitor.page.get_by_role("checkbox", name="forward + backward").check()
     expect(picture.get_by_text("Nothing has been measured yet")).to_be_visible()  # another setting
+    greyed = visitor.page.locator("#speed-kernels-flex label")
+    expect(greyed).to_have_attribute("title", re.compile("measured forward only"))
+    assert violations(visitor, axe_source) == []
+    heads = visitor.page.get_by_role("spinbutton", name="number input for heads")
+    heads.fill("99")
+    heads.press("Enter")
+    expect(heads).to_have_value("32")  # as it counts, without leaving the box
+    with visitor.redrawn("speed.kernels"):
+        heads.fill("8")
+        heads.press("Enter")
     largest(visitor, "8,192")
     measure(picture)
     picture.get_by_role("progressbar").wait_for()

@@ -32,3 +32,6 @@ def test_the_six_precisions_stand_inside_their_column(visit: Visit, address: str
     switch = visitor.page.locator("#tv-precision .wrap").last.bounding_box()
     assert column and switch and switch["x"] + switch["width"] <= column["x"] + column["width"]
     expect(visitor.page.locator("#tv-precision label")).to_have_count(6)
+    visitor.page.evaluate("window.tfviz.grey({'tv-precision': {int4: 'why'}})")
+    expect(visitor.page.locator("#tv-precision [data-lacks]")).to_have_attribute("title", "why")
+    expect(visitor.radio("INT4")).to_have_attribute("aria-description", "why")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor
 
@@ -40,6 +40,48 @@ def test_a_stopped_measurement_is_saved_and_compared(visit: Visit, tmp_path: Pat
 
     results.locator("input[type=file]").set_input_files({"name": "a.txt", "mimeType": "", "buffer": b"hello"})
     expect(results.get_by_role("alert").filter(has_text="not a results file of tfviz")).to_be_visible()
+    expect(results.get_by_role("cell", name="<b>another</b>")).to_be_visible()  # the last good one stays
+
+    saved["machine"]["device"] = "dragged here"
+    drop(results.locator(".tv-results-drop"), json.dumps(saved), "dragged.json")
+    expect(results.get_by_role("cell", name="dragged here")).to_be_visible()
+    expect(results.get_by_text("dragged.json")).to_be_visible()
+    for content, sentence in (("", "The file is empty"), ("x" * 20_000_000, "larger than 1 MB"), ("{", "not JSON")):
+        drop(results.locator(".tv-results-drop"), content, "bad.json")
+        expect(results.get_by_role("alert").filter(has_text=sentence)).to_be_visible()
+    expect(results.get_by_role("cell", name="dragged here")).to_be_visible()
+    expect(results.get_by_text("dragged.json")).to_be_visible()
+
+    saved["machine"]["device"] = "pasted here"
+    paste(results.get_by_role("textbox"), json.dumps(saved))
+    expect(results.get_by_role("cell", name="pasted here")).to_be_visible()
+    paste(results.get_by_role("textbox"), " ")
+    expect(results.get_by_role("alert").filter(has_text="The file is empty")).to_be_visible()
+    expect(results.get_by_role("cell", name="pasted here")).to_be_visible()
+    results.get_by_role("button", name="Remove").click()
+    expect(results.get_by_role("cell", name="pasted here")).to_have_count(0)
+
+
+def drop(place: Locator, content: str, name: str) -> None:
+    """A file let go over it, with the events that a browser sends."""
+    make = """([content, name]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([content], name, { type: 'application/json' }));
+        return data;
+    }"""
+    data = place.page.evaluate_handle(make, [content, name])
+    for event in ("dragenter", "dragover", "drop"):
+        place.dispatch_event(event, {"dataTransfer": data})
+
+
+def paste(box: Locator, text: str) -> None:
+    """Text on the clipboard, into a box."""
+    data = "text => { const data = new DataTransfer(); data.setData('text/plain', text); return data; }"
+    box.evaluate(
+        f"(box, text) => box.dispatchEvent(new ClipboardEvent('paste', "
+        f"{{ clipboardData: ({data})(text), bubbles: true, cancelable: true }}))",
+        text,
+    )
 
 
 def test_a_text_that_is_no_file_is_refused_in_the_pages_language(visit: Visit) -> None:

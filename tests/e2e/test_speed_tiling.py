@@ -27,8 +27,8 @@ def press(picture: Locator, name: str) -> None:
     picture.get_by_role("button", name=name, exact=True).click()
 
 
-def test_every_step_is_here_and_asks_nothing_of_the_server(visit: Visit) -> None:
-    visitor = visit("/").measured()
+def test_every_step_is_here_and_asks_nothing_of_the_server(stay: Visit) -> None:
+    visitor = stay("/").measured()
     picture = opened(visitor)
     asked: list[str] = []
     visitor.page.on("request", lambda request: asked.append(request.url))
@@ -66,11 +66,11 @@ def test_the_rows_sums_end_as_naive_and_a_row_is_chosen(visit: Visit) -> None:
     expect(said(picture)).to_have_text(re.compile("^queries 2/3 · keys 1/3"))
 
 
-def test_one_block_is_the_naive_matrix(visit: Visit) -> None:
-    visitor = visit("/").measured()
+def test_one_block_is_the_naive_matrix(stay: Visit) -> None:
+    visitor = stay("/").measured()
     picture = opened(visitor)
     with visitor.redrawn("speed.tiling"):
         visitor.page.get_by_role("button", name="one block = the naive matrix", exact=True).click()
-    expect(picture.locator(".tv-tiling-counter")).to_have_text("1 / 2")
+    expect(picture.locator(".tv-player-place")).to_have_text("1 / 2")
     expect(picture.locator(".of-exist .tv-tiling-big")).to_have_text("144 of 144")
     expect(picture.locator(".tv-badges .ok")).to_have_count(3)

@@ -28,9 +28,8 @@ def panel(visitor: Visitor) -> Locator:
     return visitor.page.get_by_role("tabpanel").filter(visible=True).last
 
 
-def test_the_curve_follows_the_controls(visit: Visit) -> None:
-    visitor = visit("/")
-    expect(visitor.page.locator(".js-plotly-plot")).to_have_count(0)  # nothing is drawn in a tab nobody opened
+def test_the_curve_follows_the_controls(stay: Visit) -> None:
+    visitor = stay("/")
     picture, section = opened(visitor, "rate"), panel(visitor)
     table = picture.get_by_role("table").first
     row = table.get_by_role("row", name=re.compile("^Noam"))
@@ -48,15 +47,8 @@ def test_the_curve_follows_the_controls(visit: Visit) -> None:
     expect(table.get_by_role("row")).to_have_count(2)  # the cosine does not divide by it
 
 
-def test_only_the_open_section_is_drawn(visit: Visit) -> None:
-    visitor = visit("/")
-    opened(visitor, "smoothing")
-    for name in ("clipping", "dropout", "tying", "precision", "accumulation"):
-        expect(visitor.page.locator(f"#training-{name} .js-plotly-plot")).to_have_count(0)
-
-
-def test_smoothing_is_drawn_and_follows_its_slider(visit: Visit) -> None:
-    visitor = visit("/")
+def test_smoothing_is_drawn_and_follows_its_slider(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "smoothing")
     row = picture.get_by_role("row", name=re.compile("^over all"))
     expect(row).to_have_text(re.compile(r"0\.910\s*0\.0100\s*0\.0100\s*0\.910"))
@@ -65,8 +57,8 @@ def test_smoothing_is_drawn_and_follows_its_slider(visit: Visit) -> None:
     expect(row).to_have_text(re.compile(r"0\.820\s*0\.0200"))
 
 
-def test_clipping_is_measured_anew_for_each_length(visit: Visit) -> None:
-    visitor = visit("/")
+def test_clipping_is_measured_anew_for_each_length(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "clipping")
     expect(picture.get_by_text(re.compile(r"^\d+ of 60 steps were cut$"))).to_be_visible()
     with visitor.redrawn(key("clipping")):
@@ -74,8 +66,8 @@ def test_clipping_is_measured_anew_for_each_length(visit: Visit) -> None:
     expect(picture.get_by_text("0 of 60 steps were cut", exact=True)).to_be_visible()
 
 
-def test_more_dropout_moves_the_mean_further_away(visit: Visit) -> None:
-    visitor = visit("/")
+def test_more_dropout_moves_the_mean_further_away(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "dropout")
 
     def away() -> float:
@@ -88,16 +80,16 @@ def test_more_dropout_moves_the_mean_further_away(visit: Visit) -> None:
     assert away() > before
 
 
-def test_another_preset_is_counted(visit: Visit) -> None:
-    visitor = visit("/")
+def test_another_preset_is_counted(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "tying")
     expect(picture.get_by_role("heading", name=re.compile("37,888,000 parameters saved"))).to_be_visible()
     panel(visitor).get_by_role("button", name="llama-tiny").click()
     expect(picture.get_by_role("heading", name=re.compile("llama-tiny: 8,192,000"))).to_be_visible()
 
 
-def test_a_loss_scale_brings_lost_gradients_back(visit: Visit) -> None:
-    visitor = visit("/")
+def test_a_loss_scale_brings_lost_gradients_back(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "precision")
     row = picture.get_by_role("row", name=re.compile("^become 0"))
     expect(row).to_have_text(re.compile(r"become 0\s*[3-9]\d\.\d %\s*0$"))
@@ -105,8 +97,8 @@ def test_a_loss_scale_brings_lost_gradients_back(visit: Visit) -> None:
     expect(row).to_have_text(re.compile(r"become 0\s*0\.\d+ %\s*0$"))
 
 
-def test_equal_lengths_make_the_mean_of_means_right(visit: Visit) -> None:
-    visitor = visit("/")
+def test_equal_lengths_make_the_mean_of_means_right(stay: Visit) -> None:
+    visitor = stay("/")
     picture = opened(visitor, "accumulation")
     expect(picture.get_by_text(re.compile("^mean of means is .* % off$"))).to_be_visible()
     panel(visitor).get_by_role("checkbox", name="all words of one length").check()

@@ -153,7 +153,7 @@ def test_the_same_plan_gives_the_same_text_with_or_without_a_cache_from_any_plac
     loaded, plan = model(name), Plan(9, sampling, seed=11)
     whole = steps_of(loaded, plan)
     variants = [replace(plan, use_cache=False), replace(plan, kernel="naive")]
-    variants += [replace(plan, path=tuple(ids_of(whole)[:n])) for n in (1, 2, 5, 9)]
+    variants += [replace(plan, path=tuple(ids_of(whole)[:n])) for n in (1, 5, 9)]
     for variant in variants:
         again = steps_of(loaded, variant)
         assert ids_of(again) == ids_of(whole)

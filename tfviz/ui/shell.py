@@ -68,10 +68,11 @@ def theme() -> gr.themes.Base:
 def _head() -> str:
     """Styles that reach outside Gradio's own prefix, and the page's scripts. All inline: nothing is fetched."""
     inside = {"attention_view.css", "answer.css"}  # their components bring them
-    css = ["tokens.css", "page.css", *sorted(path.name for path in (ASSETS / "css").glob("*.css"))]
+    css = ["tokens.css", "page.css", "player.css", *sorted(path.name for path in (ASSETS / "css").glob("*.css"))]
     styles = "".join(_read("css", name) for name in dict.fromkeys(css) if name not in inside)
     views = sorted(path.name for path in (ASSETS / "js" / "views").glob("*.js"))
-    scripts = [_read("js", "page.js"), _read("js", "save.js"), *(_read("js", "views", name) for name in views)]
+    scripts = [_read("js", name) for name in ("page.js", "save.js", "picture.js", "player.js")]
+    scripts += [_read("js", "views", name) for name in views]
     script = ";".join(scripts).replace("</script", r"<\/script")  # in a string of theirs it would end ours
     return f"<style>{styles}</style><script>{script}</script>"
 

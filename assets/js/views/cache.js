@@ -35,13 +35,12 @@
   const stands = text => /[\u2e80-\uffff]|^U\+/.test(text); // one character below the other
   const number = x => String(x).replace('-', '\u2212').replace('e-', 'e\u2212');
   const unpack = text => Uint8Array.from(atob(text), one => one.charCodeAt(0)).buffer;
-  const ICONS = { play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z', back: 'M11.5 2.5v11L4 8z', next: 'M4.5 2.5v11L12 8z' };
   const STEP_MS = 900, SPEEDS = [0.5, 1, 2, 4], PARTS = ['projections', 'scores', 'values', 'feed_forward', 'output'];
   const SIZE = { labels: [30, 88], lane: 18, gap: 10, attention: 76, least: 13, most: 44 };
 
   class Cache {
     constructor(box) {
-      this.box = box; this.at = 0; this.follow = true; this.speed = 1; this.timer = 0; this.playing = false; this.width = 0;
+      this.box = box; this.at = 0; this.follow = true; this.pace = STEP_MS; this.width = 0;
       box.classList.add('tv-cache');
       const sizes = new ResizeObserver(() => {
         if (!box.isConnected) return sizes.disconnect();
@@ -51,7 +50,7 @@
     }
 
     show(data, api) {
-      if (this.data && this.data.id !== data.id) { this.pause(); this.follow = true; }
+      if (this.data && this.data.id !== data.id) { this.player.pause(); this.follow = true; }
       this.data = data; this.api = api; this.words = data.words;
       const rows = new Float32Array(unpack(data.rows));
       let from = 0;
@@ -79,8 +78,7 @@
       this.width = this.box.clientWidth;
       const active = this.box.contains(document.activeElement) ? document.activeElement.dataset.name : '';
       const scrolled = this.scroll?.scrollLeft ?? 0;
-      this.box.replaceChildren();
-      this.player();
+      this.buildPlayer();
       this.own = this.block('own');
       this.scroll = this.own.scroll;
       this.legend();
@@ -93,33 +91,13 @@
       if (active) this.box.querySelector(`[data-name="${active}"]`)?.focus({ preventScroll: true });
     }
 
-    player() {
-      const { words, data } = this, bar = el('div', 'tv-cache-player', this.box, { role: 'group', 'aria-label': words.player });
-      const button = (name, act) => {
-        const node = el('button', `tv-cache-${name}`, bar, { type: 'button', 'aria-label': words[name], title: words[name], 'data-name': name });
-        node.innerHTML = `<svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path fill="currentColor" d="${ICONS[name]}"/></svg>`;
-        node.addEventListener('click', act);
-        return node;
-      };
-      button('back', () => { this.pause(); this.go(this.at - 1); });
-      this.playButton = button('play', () => this.playing ? this.pause() : this.play());
-      button('next', () => { this.pause(); this.go(this.at + 1); });
-      this.slider = el('input', 'tv-cache-slider', bar, { type: 'range', min: 1, max: Math.max(1, data.steps.length), step: 1, 'aria-label': words.slider, 'data-name': 'slider' });
-      this.slider.addEventListener('input', () => { this.pause(); this.go(this.slider.valueAsNumber - 1); });
-      this.counter = el('span', 'tv-cache-counter', bar);
-      const list = el('select', '', bar, { 'aria-label': words.speed, title: words.speed, 'data-name': 'speed' });
-      for (const one of SPEEDS) el('option', '', list, { value: one, text: `${one}\u00d7` }).selected = one === this.speed;
-      list.addEventListener('change', () => { this.speed = Number(list.value); if (this.playing) this.schedule(); });
-      const more = data.choices.find(n => n > data.wanted);
-      if (more && data.done && !data.steps.at(-1).ended && data.steps.length === data.wanted)
-        el('button', 'tv-cache-more', bar, { type: 'button', text: fill(words.more, { n: more }), 'data-name': 'more' }).addEventListener('click', () => { this.pause(); this.follow = true; this.api.ask({ steps: more }); });
-      bar.addEventListener('keydown', event => {
-        if (event.target === list || event.target === this.slider) return;
-        const to = { ArrowLeft: this.at - 1, ArrowRight: this.at + 1, Home: 0, End: data.steps.length - 1 }[event.key];
-        if (to === undefined) return;
-        event.preventDefault(); this.pause(); this.go(to);
-      });
-      this.icon();
+    buildPlayer() {
+      const { words, data } = this, more = data.choices.find(n => n > data.wanted);
+      this.player ??= new window.tfviz.Player(this, words, { speeds: SPEEDS, slider: true });
+      this.moreButton ??= this.player.wish('more', () => this.goOn());
+      this.moreButton.textContent = fill(words.more, { n: more });
+      this.moreButton.hidden = !more || !data.done || data.steps.at(-1).ended || data.steps.length !== data.wanted;
+      this.box.replaceChildren(this.player.bar);
       const said = el('p', 'tv-cache-said', this.box, { role: 'status' });
       this.saidWhich = el('b', '', said); this.said = el('span', '', said);
     }
@@ -227,7 +205,7 @@
       });
       root.addEventListener('click', event => {
         const area = root.getBoundingClientRect();
-        this.pause(); this.go(Math.round(((event.clientX - area.left) / area.width * W - 4) / (W - 8) * (n - 1)));
+        this.player.pause(); this.go(Math.round(((event.clientX - area.left) / area.width * W - 4) / (W - 8) * (n - 1)));
       });
       return { cursor, x };
     }
@@ -237,11 +215,9 @@
     paint() {
       const { step, data, words } = this, first = this.at === 0, token = data.said[this.at], n = step.total;
       const key = !first ? 'decode' : step.new === 1 ? 'prefill.one' : 'prefill', ways = [0, 1];
-      this.slider.value = this.at + 1;
-      this.slider.setAttribute('aria-valuetext', fill(words.step, { i: this.at + 1, n: data.steps.length }));
-      this.slider.style.setProperty('--part', data.steps.length > 1 ? this.at / (data.steps.length - 1) : 1);
-      this.counter.textContent = `${this.at + 1} / ${data.steps.length}`;
-      this.saidWhich.textContent = fill(words.step, { i: this.at + 1, n: data.steps.length });
+      const place = fill(words.step, { i: this.at + 1, n: data.steps.length });
+      this.player.paint(this.at, data.steps.length, place);
+      this.saidWhich.textContent = place;
       const read = [...new Set([step.read].flat())].sort((a, b) => a - b), reads = read.length > 1 ? `${whole(read[0])} \u2013 ${whole(read.at(-1))}` : whole(read[0]);
       this.said.textContent = fill(words[key], { n: first ? whole(n) : reads, last: this.label(n - 1), token }) + (step.ended ? ` ${words.ended}` : '');
       this.paintBlock(this.own);
@@ -407,22 +383,15 @@
       if (!this.at) scroll.scrollLeft = end - room;             // of the prompt, all or its last part
       else if (end - 2 * wide < scroll.scrollLeft || end > scroll.scrollLeft + room) scroll.scrollLeft = end - wide - room / 2;
     }
-    play() {
+    turn(by) { this.go(this.at + by); }
+    begin() {
       if (this.at === this.data.steps.length - 1) this.go(0);
-      this.playing = true; this.follow = false; this.icon(); this.schedule();
+      this.follow = false;
     }
-    pause() { clearTimeout(this.timer); this.playing = false; this.icon(); }
-    icon() {
-      if (!this.playButton) return;
-      const name = this.playing ? 'pause' : 'play';
-      this.playButton.setAttribute('aria-label', this.words[name]); this.playButton.title = this.words[name];
-      this.playButton.querySelector('path').setAttribute('d', ICONS[name]);
-    }
-    schedule() { clearTimeout(this.timer); this.timer = setTimeout(() => this.tick(), STEP_MS / this.speed); }
-    tick() {
-      if (!this.box.isConnected) return;
-      if (!this.box.offsetParent || (this.at === this.data.steps.length - 1 && this.data.done)) return this.pause();
-      this.go(this.at + 1); this.schedule();
+    get ended() { return this.at === this.data.steps.length - 1 && this.data.done; }
+    goOn() {
+      this.player.pause(); this.follow = true;
+      this.api.ask({ steps: this.data.choices.find(n => n > this.data.wanted) });
     }
 
     /* ---- pointing ---- */

@@ -25,10 +25,6 @@
   };
   const stands = text => /[\u2e80-\uffff]|^U\+/.test(text); // one character below the other
   const STEP_MS = 700, SPEEDS = [0.5, 1, 2, 4, 8], ROOM = 8, LONGEST = 256, SURPRISED = 8, KEPT = 24, LABEL_PX = 11;
-  const ICONS = {
-    first: 'M3 2.5h2v11H3zM13 2.5v11L6 8z', back: 'M11.5 2.5v11L4 8z', play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z',
-    next: 'M4.5 2.5v11L12 8z', last: 'M11 2.5h2v11h-2zM3 2.5v11L10 8z',
-  };
 
   /* ---- numbers ---- */
 
@@ -84,8 +80,7 @@
 
   class Decode {
     constructor(box) {
-      this.box = box; this.runs = new Map(); this.now = null; this.at = 0; this.follow = true; this.speed = 1; this.timer = 0;
-      this.playing = false; this.width = 0;
+      this.box = box; this.runs = new Map(); this.now = null; this.at = 0; this.follow = true; this.pace = STEP_MS; this.width = 0;
       box.classList.add('tv-decode');
       const sizes = new ResizeObserver(() => box.isConnected ? this.resized() : sizes.disconnect());
       sizes.observe(box);
@@ -94,7 +89,7 @@
 
     show(data, api) {
       this.api = api; this.made = data.made; this.words = data.words; this.hasChat = data.chat;
-      if (data.trace !== this.trace) { this.trace = data.trace; this.runs.clear(); this.now = null; this.pause(); }
+      if (data.trace !== this.trace) { this.trace = data.trace; this.runs.clear(); this.now = null; this.player?.pause(); }
       const known = this.runs.get(data.id);
       if (known && !known.going && data.going) { this.growing = data; return this.paintState(); } // the server had forgotten it, and computes it again
       const run = known ?? new Run(data);
@@ -107,7 +102,7 @@
       if (before !== run) {
         this.now = run;
         this.follow = true;
-        if (before && !before.begins(run)) this.pause();
+        if (before && !before.begins(run)) this.player.pause();
       }
       if (this.follow || this.at >= run.n) this.at = run.n - 1;
       if (!run.going) this.follow = false;
@@ -136,8 +131,11 @@
 
     build() {
       const { box, words } = this;
-      box.replaceChildren();
-      this.buildPlayer();
+      this.player = new window.tfviz.Player(this, words, { speeds: SPEEDS, ends: true, slider: true, place: 'output' });
+      this.stopButton = this.player.wish('stop', () => this.stop());
+      this.moreButton = this.player.wish('more', () => this.goOn());
+      this.againButton = this.player.wish('again', () => this.again());
+      box.replaceChildren(this.player.bar);
       this.state = el('p', 'tv-decode-state', box, { role: 'status' });
       this.sourceLine = el('div', 'tv-decode-line', box);
       el('span', 'tv-decode-of', this.sourceLine, { text: words.source });
@@ -161,29 +159,6 @@
       el('h3', '', this.branchBox, { text: words.branches });
       this.branches = el('ul', '', this.branchBox);
       el('p', 'tv-decode-hint', this.branchBox, { text: words.branches_note });
-    }
-
-    buildPlayer() {
-      const { words } = this, bar = this.player = el('div', 'tv-decode-player', this.box, { role: 'group', 'aria-label': words.player });
-      const button = (name, act) => {
-        const node = el('button', `tv-decode-${name}`, bar, { type: 'button', 'aria-label': words[name], title: words[name] });
-        node.innerHTML = `<svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path fill="currentColor" d="${ICONS[name]}"/></svg>`;
-        node.addEventListener('click', act);
-        return node;
-      };
-      button('first', () => this.jump(0)); button('back', () => this.jump(this.at - 1));
-      this.playButton = button('play', () => this.playing ? this.pause() : this.play());
-      button('next', () => this.jump(this.at + 1)); button('last', () => this.jump(Infinity));
-      this.slider = el('input', 'tv-decode-slider', bar, { type: 'range', min: 0, max: 0, step: 1, 'aria-label': words.slider });
-      this.slider.addEventListener('input', () => this.jump(this.slider.valueAsNumber));
-      this.place = el('output', 'tv-decode-place', bar);
-      const list = el('select', 'tv-decode-speed', bar, { 'aria-label': words.speed, title: words.speed });
-      for (const one of SPEEDS) el('option', '', list, { value: one, text: `${one}\u00d7` }).selected = one === this.speed;
-      list.addEventListener('change', () => { this.speed = Number(list.value); if (this.playing) this.schedule(); });
-      const wide = (name, act) => { const node = el('button', `tv-decode-wish tv-decode-${name}`, bar, { type: 'button', text: words[name] }); node.addEventListener('click', act); return node; };
-      this.stopButton = wide('stop', () => this.stop());
-      this.moreButton = wide('more', () => this.goOn());
-      this.againButton = wide('again', () => this.again());
     }
 
     buildLegend() {
@@ -217,17 +192,14 @@
     /* ---- moving ---- */
 
     key(event) {
-      const { target } = event, range = target === this.slider;
-      if (target.tagName === 'SELECT' || event.ctrlKey || event.metaKey || event.altKey || this.branchBox.contains(target)) return;
-      if (event.key === ' ' && (range || target.tagName !== 'BUTTON')) { event.preventDefault(); return this.playing ? this.pause() : this.play(); }
-      if (range || !this.now) return;
-      const to = { ArrowLeft: this.at - 1, ArrowRight: this.at + 1, Home: 0, End: Infinity }[event.key];
-      if (to === undefined) return;
-      event.preventDefault(); this.jump(to);
+      const { target } = event;
+      if (event.defaultPrevented || target.tagName === 'SELECT' || event.ctrlKey || event.metaKey || event.altKey || this.branchBox.contains(target)) return;
+      if (event.key === ' ' && target.tagName !== 'BUTTON') { event.preventDefault(); return this.player.toggle(); }
+      if (!this.now || !this.player.move(event)) return;
       if (this.text.contains(target)) this.chips[this.now.prompt.length + this.at]?.focus({ preventScroll: true });
     }
 
-    jump(to) { this.pause(); this.go(to); }
+    jump(to) { this.player.pause(); this.go(to); }
 
     go(to) {
       const { now } = this;
@@ -237,22 +209,9 @@
       this.paintStep();
     }
 
-    play() {
-      if (!this.now) return;
-      this.playing = true;
-      if (this.at >= this.now.n - 1 && !this.now.going) this.go(0);
-      this.paintState(); this.schedule();
-    }
-    pause() { this.playing = false; clearTimeout(this.timer); if (this.player && this.now) this.paintState(); }
-    schedule() {
-      clearTimeout(this.timer);
-      this.timer = setTimeout(() => {
-        if (!this.playing || !this.box.isConnected) return;
-        if (this.at < this.now.n - 1) this.go(this.at + 1);
-        else if (!this.now.going) return this.pause();
-        this.schedule();
-      }, STEP_MS / this.speed);
-    }
+    turn(by) { this.go(this.at + by); }
+    begin() { if (this.ended) this.go(0); }
+    get ended() { return !this.now || (this.at >= this.now.n - 1 && !this.now.going); }
 
     /* ---- wishes ---- */
 
@@ -270,7 +229,7 @@
     }
     back(run) {                           // kept here: shown at once, and the server hears which one it is
       if (run === this.now) return;
-      this.now = run; this.at = Math.min(this.at, run.n - 1); this.follow = false; this.pause();
+      this.now = run; this.at = Math.min(this.at, run.n - 1); this.follow = false; this.player.pause();
       this.paint(); this.tell();
       this.ask({});
     }
@@ -291,15 +250,8 @@
     paintState() {
       const { now, words, growing } = this;
       if (!now) return;
-      this.slider.max = now.n - 1; this.slider.value = this.at;
-      this.slider.setAttribute('aria-valuetext', fill(words.step, { i: this.at + 1, n: now.n }));
-      setText(this.place, fill(words.step, { i: this.at + 1, n: now.n }));
-      const name = this.playing ? 'pause' : 'play';
-      if (this.playButton.dataset.name !== name) {
-        this.playButton.dataset.name = name;
-        this.playButton.querySelector('path').setAttribute('d', ICONS[name]);
-        this.playButton.setAttribute('aria-label', words[name]); this.playButton.title = words[name];
-      }
+      const place = fill(words.step, { i: this.at + 1, n: now.n });
+      this.player.paint(this.at, now.n, place, place);
       this.stopButton.hidden = !growing;
       this.moreButton.hidden = Boolean(growing) || !now.more;
       this.againButton.hidden = Boolean(growing) || now.plan.temperature === 0;

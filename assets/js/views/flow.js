@@ -18,10 +18,6 @@
   const exact = x => x === -Infinity ? '\u2212\u221e' : x === 0 ? '0' : minus(Math.abs(x) < 1e-4 ? x.toExponential(3) : String(+x.toPrecision(5)));
   const SIZES = { number: 66, weight: 104, gap: 14, strip: [116, 250], label: [44, 118] };
   const STAGE_MS = 1500, SPEEDS = [0.5, 1, 2, 4];
-  const ICONS = {
-    play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z', back: 'M11.5 2.5v11L4 8z', next: 'M4.5 2.5v11L12 8z',
-    up: 'M8 4l5 7H3z', down: 'M8 12L3 5h10z',
-  };
   const STRIPS = new Set(['before', 'vectors', 'values', 'mixed']);
 
   function floats({ shape, data }) {
@@ -58,7 +54,7 @@
 
   class Flow {
     constructor(box) {
-      this.box = box; this.stage = Infinity; this.row = 0; this.key = 0; this.speed = 1; this.timer = 0; this.playing = false;
+      this.box = box; this.stage = Infinity; this.row = 0; this.key = 0; this.pace = STAGE_MS;
       box.classList.add('tv-step-flow');
       this.width = 0;
       const sizes = new ResizeObserver(() => box.isConnected ? this.resized() : sizes.disconnect());
@@ -70,7 +66,7 @@
     show(data, api) {
       const before = this.stages?.[this.stage]?.id, another = this.data?.id !== data.id;
       this.data = data; this.api = api; this.words = data.words; this.stages = data.stages;
-      if (another && before && this.data.id.split('/')[0] !== this.trace) this.pause();
+      if (another && before && this.data.id.split('/')[0] !== this.trace) this.player.pause();
       this.trace = data.id.split('/')[0];
       const at = this.stages.findIndex(stage => stage.id === before);
       this.stage = at < 0 ? this.stages.length - 1 : at;
@@ -104,8 +100,10 @@
     build() {
       this.width = this.box.clientWidth;
       const focus = this.box.contains(document.activeElement) ? document.activeElement.dataset.name : '';
-      this.box.replaceChildren();
-      this.player();
+      this.player ??= new window.tfviz.Player(this, this.words, { speeds: SPEEDS, walk: this.words.query });
+      this.box.replaceChildren(this.player.bar);
+      const said = el('p', 'tv-step-said', this.box, { role: 'status' });
+      this.saidName = el('b', '', said); this.said = el('span', '', said);
       this.shared();
       this.inside();
       this.outside();
@@ -113,35 +111,6 @@
       this.tip = el('div', 'tv-step-tip', this.box, { 'aria-hidden': 'true' }); this.tip.hidden = true;
       this.live = el('div', 'tv-hidden', this.box, { 'aria-live': 'polite' });
       if (focus) this.box.querySelector(`[data-name="${focus}"]`)?.focus({ preventScroll: true });
-    }
-
-    player() {
-      const bar = el('div', 'tv-step-player', this.box, { role: 'group', 'aria-label': this.words.player });
-      const button = (name, act) => {
-        const node = el('button', `tv-step-${name}`, bar, { type: 'button', 'aria-label': this.words[name], title: this.words[name], 'data-name': name });
-        node.innerHTML = `<svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path fill="currentColor" d="${ICONS[name]}"/></svg>`;
-        node.addEventListener('click', act);
-        return node;
-      };
-      button('back', () => { this.pause(); this.step(-1); });
-      this.playButton = button('play', () => this.playing ? this.pause() : this.play());
-      button('next', () => { this.pause(); this.step(1); });
-      const rows = el('div', 'tv-step-rows', bar);
-      el('span', '', rows, { text: this.words.query });
-      rows.append(button('up', () => this.walk(-1)), button('down', () => this.walk(1)));
-      const list = el('select', 'tv-step-speed', bar, { 'aria-label': this.words.speed, title: this.words.speed, 'data-name': 'speed' });
-      for (const one of SPEEDS) el('option', '', list, { value: one, text: `${one}\u00d7` }).selected = one === this.speed;
-      list.addEventListener('change', () => { this.speed = Number(list.value); if (this.playing) this.schedule(); });
-      this.button();
-      bar.addEventListener('keydown', event => {
-        if (event.target === list) return;
-        const act = { ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1), ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1),
-          Home: () => this.go(0), End: () => this.go(this.stages.length - 1) }[event.key];
-        if (!act) return;
-        event.preventDefault(); this.pause(); act();
-      });
-      const said = el('p', 'tv-step-said', this.box, { role: 'status' });
-      this.saidName = el('b', '', said); this.said = el('span', '', said);
     }
 
     shared() {                                                  // grouped-query heads: who reads the same k and v
@@ -179,7 +148,7 @@
       const sum = this.stages.find(stage => stage.id === 'sum'), foot = el('div', 'tv-step-foot', names);
       sum.head = el('button', 'tv-step-sum', foot, { type: 'button', title: sum.name, 'data-name': 'head-sum' });
       el('i', '', sum.head, { text: this.stages.indexOf(sum) + 1 }); el('b', '', sum.head, { text: this.words.sum });
-      sum.head.addEventListener('click', () => { this.pause(); this.go(this.stages.indexOf(sum)); });
+      sum.head.addEventListener('click', () => { this.player.pause(); this.go(this.stages.indexOf(sum)); });
       for (const stage of columns) this.columns.push(this.column(stage, scroll, n));
       this.listen(scroll);
     }
@@ -208,7 +177,7 @@
       const at = this.stages.indexOf(stage);
       const head = el('button', 'tv-step-head', parent, { type: 'button', title: stage.name, 'data-name': `head-${stage.id}` });
       el('i', '', head, { text: at + 1 }); el('em', 'tv-hidden', head, { text: ` ${stage.name} ` }); el('b', '', head, { text: stage.letters }); el('span', '', head, { text: stage.shape });
-      head.addEventListener('click', event => { event.stopPropagation(); this.pause(); this.go(at); });
+      head.addEventListener('click', event => { event.stopPropagation(); this.player.pause(); this.go(at); });
       stage.head = head;
     }
 
@@ -339,7 +308,7 @@
     /* ---- time ---- */
 
     go(stage) { this.stage = clamp(stage, 0, this.stages.length - 1); this.paintStage(); }
-    step(by) {
+    turn(by) {
       if (by < 0 && this.stage === 0) { if (this.row > 0) { this.walk(-1); this.go(this.stages.length - 1); } return; }
       if (by > 0 && this.stage === this.stages.length - 1) { if (this.row < this.data.queries.length - 1) { this.walk(1); this.go(0); } return; }
       this.go(this.stage + by);
@@ -351,24 +320,8 @@
       this.api.select({ query: to });
       return true;
     }
-    play() {
-      if (this.stage === this.stages.length - 1) this.go(0);
-      this.playing = true; this.button(); this.schedule();
-    }
-    pause() { clearTimeout(this.timer); this.playing = false; this.button(); }
-    button() {
-      const name = this.playing ? 'pause' : 'play';
-      this.playButton.setAttribute('aria-label', this.words[name]); this.playButton.title = this.words[name];
-      this.playButton.querySelector('path').setAttribute('d', ICONS[name]);
-    }
-    schedule() { clearTimeout(this.timer); this.timer = setTimeout(() => this.tick(), STAGE_MS / this.speed); }
-    tick() {
-      if (!this.box.isConnected) return;
-      if (!this.box.offsetParent) return this.pause();          // another tab is open
-      const last = this.stage === this.stages.length - 1;
-      if (last && this.row === this.data.queries.length - 1) return this.pause();
-      this.step(1); this.schedule();
-    }
+    begin() { if (this.stage === this.stages.length - 1) this.go(0); }
+    get ended() { return this.stage === this.stages.length - 1 && this.row === this.data.queries.length - 1; }
 
     /* ---- reading a cell: pointer, or arrow keys ---- */
 

@@ -22,13 +22,12 @@
   const long = text => [...text].reduce((sum, one) => sum + (one > '\u2e80' ? 12.5 : 7.4), 0);
   const rgb = text => [1, 3, 5].map(i => parseInt(text.slice(i, i + 2), 16));
   const mix = (a, b, part) => a.map((from, c) => Math.round(from + (b[c] - from) * part));
-  const ICONS = { play: 'M4 2.5v11l9-5.5z', pause: 'M4 2.5h3v11H4zM9.5 2.5h3v11h-3z', back: 'M11.5 2.5v11L4 8z', next: 'M4.5 2.5v11L12 8z', up: 'M8 4l5 7H3z', down: 'M8 12L3 5h10z' };
   const STEP_MS = 1300, WHOLE_MS = 60000, SPEEDS = [0.5, 1, 2, 4, 16], ELEMENT = 4, LISTED = 8;
   const COLOURS = ['query', 'query-soft', 'key', 'key-soft', 'accent', 'below', 'zero', 'above', 'line', 'line-strong', 'hatch-bg', 'soft', 'scale-low', 'scale-mid', 'scale-high'];
 
   class Tiling {
     constructor(box) {
-      this.box = box; this.at = 0; this.row = 0; this.speed = 1; this.timer = 0; this.playing = false; this.width = 0; this.fresh = true;
+      this.box = box; this.at = 0; this.row = 0; this.width = 0; this.fresh = true;
       box.classList.add('tv-tiling');
       const sizes = new ResizeObserver(() => {
         if (!box.isConnected) return sizes.disconnect();
@@ -42,7 +41,7 @@
     show(data, api) {
       const shape = one => one && [one.id.split('/')[0], one.queries.length, one.keys.length, ...one.blocks].join();
       const same = shape(this.data) === shape(data);
-      if (!same) this.pause();
+      if (!same) this.player?.pause();
       this.data = data; this.api = api; this.words = data.words;
       this.numbers = Object.fromEntries(Object.entries(data.numbers).map(([name, text]) => [name, new Float32Array(unpack(text))]));
       this.ink = Object.fromEntries(Object.entries(data.ink).map(([name, text]) => [name, new Int8Array(unpack(text))]));
@@ -115,39 +114,14 @@
     build() {
       this.width = this.box.clientWidth;
       const focus = this.box.contains(document.activeElement) ? document.activeElement.dataset.name : '';
-      this.box.replaceChildren();
-      this.player(); this.matrix(); this.legend(); this.formula(); this.cards();
+      this.buildPlayer(); this.matrix(); this.legend(); this.formula(); this.cards();
       this.tip = el('div', 'tv-tiling-tip', this.box, { 'aria-hidden': 'true' }); this.tip.hidden = true;
       if (focus) this.box.querySelector(`[data-name="${focus}"]`)?.focus({ preventScroll: true });
     }
 
-    player() {
-      const { words } = this, bar = el('div', 'tv-tiling-player', this.box, { role: 'group', 'aria-label': words.player });
-      const button = (name, act, parent = bar) => {
-        const node = el('button', `tv-tiling-${name}`, parent, { type: 'button', 'aria-label': words[name], title: words[name], 'data-name': name });
-        node.innerHTML = `<svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true"><path fill="currentColor" d="${ICONS[name]}"/></svg>`;
-        node.addEventListener('click', act);
-        return node;
-      };
-      button('back', () => { this.pause(); this.go(this.at - 1); });
-      this.playButton = button('play', () => this.playing ? this.pause() : this.play());
-      button('next', () => { this.pause(); this.go(this.at + 1); });
-      this.slider = el('input', 'tv-tiling-slider', bar, { type: 'range', min: 1, max: Math.max(1, this.steps.length), step: 1, 'aria-label': words.slider, 'data-name': 'slider' });
-      this.slider.addEventListener('input', () => { this.pause(); this.go(this.slider.valueAsNumber - 1); });
-      this.counter = el('span', 'tv-tiling-counter', bar);
-      const rows = el('span', 'tv-tiling-walk', bar);
-      el('span', '', rows, { text: words.row });
-      button('up', () => this.walk(-1), rows); button('down', () => this.walk(1), rows);
-      const list = el('select', '', bar, { 'aria-label': words.speed, title: words.speed, 'data-name': 'speed' });
-      for (const one of SPEEDS) el('option', '', list, { value: one, text: `${one}\u00d7` }).selected = one === this.speed;
-      list.addEventListener('change', () => { this.speed = Number(list.value); if (this.playing) this.schedule(); });
-      bar.addEventListener('keydown', event => {
-        if (event.target === list || event.target === this.slider) return;
-        const act = { ArrowLeft: () => this.go(this.at - 1), ArrowRight: () => this.go(this.at + 1), Home: () => this.go(0), End: () => this.go(this.steps.length - 1), ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1) }[event.key];
-        if (!act) return;
-        event.preventDefault(); this.pause(); act();
-      });
-      this.icon();
+    buildPlayer() {
+      this.player ??= new window.tfviz.Player(this, this.words, { speeds: SPEEDS, slider: true, walk: this.words.row });
+      this.box.replaceChildren(this.player.bar);
       const said = el('p', 'tv-tiling-said', this.box, { role: 'status' });
       this.saidWhich = el('b', '', said); this.said = el('span', '', said);
     }
@@ -240,9 +214,7 @@
 
     paint() {
       const { step } = this, write = step.j < 0, [top, end] = this.rowsOf(step.i), [from, to] = write ? [0, 0] : this.keysOf(step.j);
-      this.slider.value = this.at + 1; this.slider.setAttribute('aria-valuetext', `${this.at + 1} / ${this.steps.length}`);
-      this.slider.style.setProperty('--part', this.steps.length > 1 ? this.at / (this.steps.length - 1) : 1);
-      this.counter.textContent = `${this.at + 1} / ${this.steps.length}`;
+      this.player.paint(this.at, this.steps.length);
       this.say(step, write, top, end, from, to);
       this.names.forEach((name, row) => this.mark(name, row, top, end));
       this.keyNames.forEach((name, key) => { name.className = key >= from && key < to ? 'now' : ''; });
@@ -422,7 +394,7 @@
     choose(row) {
       const own = Math.floor(row / this.data.blocks[0]);
       this.row = row;
-      if (own !== this.step.i) { this.pause(); this.at = this.near(own, this.step.j); this.fresh = false; }
+      if (own !== this.step.i) { this.player.pause(); this.at = this.near(own, this.step.j); this.fresh = false; }
       this.paint();
       this.api.select({ query: row });
     }
@@ -432,28 +404,15 @@
       return best < 0 ? this.steps.findIndex(step => step.i === i) : best;
     }
     jump(row, key) {
-      this.pause(); this.fresh = false;
+      this.player.pause(); this.fresh = false;
       const i = Math.floor(row / this.data.blocks[0]), j = Math.floor(key / this.data.blocks[1]), at = this.steps.findIndex(step => step.i === i && step.j === j);
       this.at = at < 0 ? this.near(i, j) : at;
       this.row = row; this.paint(); this.api.select({ query: row });
     }
-    play() {
-      if (this.fresh || this.at === this.steps.length - 1) this.go(0);
-      this.playing = true; this.icon(); this.schedule();
-    }
-    pause() { clearTimeout(this.timer); this.playing = false; this.icon(); }
-    icon() {
-      if (!this.playButton) return;
-      const name = this.playing ? 'pause' : 'play';
-      this.playButton.setAttribute('aria-label', this.words[name]); this.playButton.title = this.words[name];
-      this.playButton.querySelector('path').setAttribute('d', ICONS[name]);
-    }
-    schedule() { clearTimeout(this.timer); this.timer = setTimeout(() => this.turn(), Math.min(STEP_MS, WHOLE_MS / this.steps.length) / this.speed); }
-    turn() {
-      if (!this.box.isConnected) return;
-      if (!this.box.offsetParent || this.at === this.steps.length - 1) return this.pause();
-      this.go(this.at + 1); this.schedule();
-    }
+    turn(by) { this.go(this.at + by); }
+    begin() { if (this.fresh || this.ended) this.go(0); }
+    get ended() { return this.at === this.steps.length - 1; }
+    get pace() { return Math.min(STEP_MS, WHOLE_MS / this.steps.length); }
 
     /* ---- pointing ---- */
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from tfviz.messages import ASSETS, sentences
+from tfviz.messages import sentences
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -51,6 +51,7 @@ class Picture:
     badges: Sequence[Badge] = ()
     notes: Sequence[str] = ()  # above the panels: what was cut, what a control may not say
     part: float | None = None  # 0..1 of a measurement that goes on
+    lacks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # id of a control -> option -> why not here
 
 
 def payload(picture: Picture) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def payload(picture: Picture) -> dict[str, Any]:
         "badges": [{"ok": badge.ok, "text": badge.text, "title": badge.title} for badge in picture.badges],
         "notes": list(picture.notes),
         "part": picture.part,
+        "lacks": {name: dict(options) for name, options in picture.lacks.items()},
     }
 
 
@@ -81,7 +83,7 @@ def picture_view(language: str, elem_id: str, **props: Any) -> gr.HTML:
     return gr.HTML(
         value=None,
         html_template=TEMPLATE,
-        js_on_load=(ASSETS / "js" / "picture.js").read_text(encoding="utf-8"),
+        js_on_load="window.tfviz.picture(element, props, trigger, watch)",  # once on the page, not in every section
         apply_default_css=False,
         elem_id=elem_id,
         labels=labels,
