@@ -9,6 +9,7 @@ from tfviz.errors import TfvizError
 from tfviz.inference.quantisation import (
     Scheme,
     awq,
+    choose_damping,
     distinct_levels,
     gptq,
     hessian,
@@ -171,6 +172,13 @@ def test_dead_channels_are_rounded_and_pass_nothing_on() -> None:
 def test_fewer_rows_than_channels_still_have_a_factor() -> None:
     upper = inverse_root(hessian(correlated(5)))
     assert bool(torch.isfinite(upper).all()) and torch.equal(upper, upper.triu())
+
+
+def test_few_rows_are_damped_more_and_that_does_better_unseen() -> None:
+    many, few = correlated(4000), correlated(60)
+    assert choose_damping(WEIGHT, few[:1]) == 0.01 <= choose_damping(WEIGHT, many) <= choose_damping(WEIGHT, few)
+    chosen, usual = (gptq(WEIGHT, hessian(few), [WAYS[2]], damping=d)[0] for d in (choose_damping(WEIGHT, few), 0.01))
+    assert output_error(many, WEIGHT, chosen.dequantised()) <= output_error(many, WEIGHT, usual.dequantised())
 
 
 # ---- AWQ

@@ -14,15 +14,16 @@ from tests.conftest import Loaded
 from tests.introspection.test_quantisation import tiny
 from tests.ui.test_cache_steps import failing, scene, traced
 from tests.ui.test_cache_steps import workbench as workbench
-from tfviz.inference.quantisation import Scheme, gptq, hessian, output_error, quantise
+from tfviz.inference.quantisation import Scheme, output_error, quantise
 from tfviz.inference.quantisation.schemes import BITS
-from tfviz.introspection.quantisation import Matrix, scaled, solve
+from tfviz.introspection.quantisation import Matrix, compensated, look_of, scaled, solve
 from tfviz.introspection.workbench import Workbench
 from tfviz.messages import LANGUAGES
 from tfviz.ui.components.picture import Picture, pack, payload
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs.speed import quantisation
-from tfviz.ui.tabs.speed.quantisation_picture import METHODS, Shown, badges, percent_of, picture
+from tfviz.ui.tabs.speed.quantisation_panels import METHODS, Shown, percent_of
+from tfviz.ui.tabs.speed.quantisation_picture import badges, picture
 
 EN = Translator("en")
 CHOSEN: dict[str, Any] = {
@@ -32,10 +33,11 @@ CHOSEN: dict[str, Any] = {
 
 def shown(method: str = "rtn", scheme: Scheme | None = None, matrix: Matrix | None = None, **changes: Any) -> Shown:
     scheme, matrix = scheme or Scheme(4, "group", 32), matrix or tiny()
-    made = {"rtn": quantise(matrix.weight, scheme), "awq": scaled(matrix, scheme)}
-    made["gptq"] = gptq(matrix.weight, hessian(matrix.calibration), [scheme])[0]
+    made: dict[str, Any] = {"rtn": quantise(matrix.weight, scheme), "awq": scaled(matrix, scheme)}
+    made["gptq"] = compensated(matrix, [scheme])[0]
+    looks = {name: look_of(matrix, one) for name, one in made.items()}
     outcomes = {(name, replace(scheme, bits=4)): solve(matrix, name, scheme).outcomes for name in METHODS}
-    return Shown(matrix, "down", method, scheme, made, outcomes, "<tiny>", **changes)
+    return Shown(matrix, "down", method, scheme, looks, outcomes, "<tiny>", **changes)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -52,7 +54,8 @@ def test_the_window_shows_the_matrix_and_what_became_of_it() -> None:
     found = shown("gptq")
     data = picture(found, EN).panels[0].data
     after = np.frombuffer(base64.b64decode(data["after"]), np.float32).reshape(data["rows"], data["columns"])
-    assert np.array_equal(after, found.made["gptq"].dequantised().numpy()) and data["marked"] == [5]
+    made = compensated(found.matrix, [found.scheme])[0].dequantised()
+    assert np.array_equal(after, made.numpy()) and data["marked"] == [5]
     before = np.frombuffer(base64.b64decode(data["before"]), np.float32).reshape(after.shape)
     assert np.array_equal(before, found.matrix.weight.numpy())
 
@@ -60,7 +63,7 @@ def test_the_window_shows_the_matrix_and_what_became_of_it() -> None:
 def test_the_numbers_of_the_tables_are_exact() -> None:
     found = shown()
     numbers, every = (picture(found, EN).panels[i].html for i in (1, -1))
-    array, matrix = found.made["rtn"].dequantised(), found.matrix
+    array, matrix = quantise(found.matrix.weight, found.scheme).dequantised(), found.matrix
     for rows in (matrix.calibration, matrix.held_out, matrix.sentence):
         assert percent_of(output_error(rows, matrix.weight, array)) in numbers
     assert "5.00" in numbers and "640 B" in numbers  # 16 x 64 weights at 5 bits
@@ -77,11 +80,12 @@ def test_curves_are_the_outcomes_in_percent() -> None:
 
 def test_a_tampered_array_turns_its_badges_red() -> None:
     found = shown()
-    arrays = {name: one.dequantised() for name, one in found.made.items()}
-    assert not failing(badges(found, arrays, EN))
-    off = arrays["rtn"].clone()
-    off[3, 3] += 0.7 * found.made["rtn"].scale[3, 0]
-    red = failing(badges(found, arrays | {"rtn": off}, EN))
+    assert not failing(badges(found, EN))
+    made = quantise(found.matrix.weight, found.scheme)
+    off = made.dequantised()
+    off[3, 3] += 0.7 * made.scale[3, 0]
+    tampered = replace(found, looks={**found.looks, "rtn": look_of(found.matrix, made, off)})
+    red = failing(badges(tampered, EN))
     assert "lie beside its levels" in red[0] and "rounding is off" in red[1] and len(red) == 2
 
 
@@ -90,7 +94,7 @@ def test_methods_that_do_worse_than_rounding_are_red_or_said() -> None:
     key = "gptq", found.scheme
     worse = tuple(replace(one, calibration=9.0, held_out=9.0) for one in found.outcomes[key])
     made = replace(found, outcomes={**found.outcomes, key: worse})
-    texts = badges(made, {name: one.dequantised() for name, one in made.made.items()}, EN)
+    texts = badges(made, EN)
     assert "GPTQ's output error 900 %" in failing(texts)[0] and "no better" in texts[3].text
 
 
@@ -106,23 +110,27 @@ def test_notes_say_what_is_shown_instead_and_where_it_comes_from() -> None:
 def test_before_gptq_and_awq_are_there_rounding_is_drawn() -> None:
     found = shown("gptq")
     early = replace(
-        found, made={"rtn": found.made["rtn"]}, outcomes={("rtn", found.scheme): found.outcomes["rtn", found.scheme]}
+        found, looks={"rtn": found.looks["rtn"]}, outcomes={("rtn", found.scheme): found.outcomes["rtn", found.scheme]}
     )
     drawn = picture(early, EN, part=0.05)
     assert drawn.part == 0.05 and len(drawn.badges) == 2 and "–" in drawn.panels[1].html
 
 
 def last(pictures: Any) -> Picture:
-    *_, found = pictures
-    return found
+    return grown(pictures)[-1]
+
+
+def grown(drawn: Any) -> list[Picture]:
+    return [drawn] if isinstance(drawn, Picture) else list(drawn)
 
 
 def test_it_is_computed_once_and_compared_on_request(workbench: Workbench, loaded: Loaded) -> None:
     trace_id, trace = traced(workbench, loaded)
     view = scene(workbench, trace_id, trace)
-    first = list(quantisation.draw(view, **CHOSEN))
+    first = grown(quantisation.draw(view, **CHOSEN))
     assert len(first) == 2 and first[0].part is not None and first[1].part is None
-    assert len(list(quantisation.draw(view, **CHOSEN | {"bits": 2, "method": "gptq"}))) == 1
+    at_once = quantisation.draw(view, **CHOSEN | {"bits": 2, "method": "gptq"})
+    assert isinstance(at_once, Picture) and any("2^2 = 4 allowed" in one.text for one in at_once.badges)
     whole = last(quantisation.draw(view, **CHOSEN, measure=True))
     assert "not computed yet" not in whole.panels[-1].note and "–" not in whole.panels[-1].html
     records = workbench.results.records("quantisation")
@@ -136,7 +144,7 @@ def test_a_newer_wish_ends_it(workbench: Workbench, loaded: Loaded) -> None:
     trace_id, trace = traced(workbench, loaded)
     asked: list[int] = []
     view = replace(scene(workbench, trace_id, trace), stop=lambda: bool(asked.append(1)) or len(asked) > 5)
-    pictures = list(quantisation.draw(view, **CHOSEN, measure=True))
+    pictures = grown(quantisation.draw(view, **CHOSEN, measure=True))
     assert all(one.part is not None for one in pictures)
 
 

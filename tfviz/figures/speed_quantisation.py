@@ -31,22 +31,26 @@ def level_histogram(
     x_word, y_word = words
     top = float(counts.max()) if len(counts) else 1.0
     middles = (edges[:-1] + edges[1:]) / 2
-    bars = {
-        "type": "bar",
-        "x": middles,
-        "y": counts,
-        "width": np.diff(edges),
-        "marker": {"color": SOFT, "line": {"width": 0}},
-    }
     hover = f"%{{x:.3g}}: %{{y:,}}<extra>{plain(y_word)}</extra>"
-    traces: list[Trace] = [{**bars, "opacity": 0.55, "showlegend": False, "hovertemplate": hover}]
+    look = {"line": {"width": 0, "shape": "hvh"}, "fill": "tozeroy", "fillcolor": "rgba(124,138,165,0.55)"}
+    area: Trace = {"type": "scatter", "mode": "lines", **look, "showlegend": False, "hovertemplate": hover}
+    traces: list[Trace] = [{**area, "x": middles, "y": counts}]
     for i, (name, values) in enumerate(levels.items()):
-        look = {"symbol": "line-ns-open", "size": 14, "line": {"width": 1.5}, "color": RUGS[i % len(RUGS)]}
-        row = np.full(len(values), -(0.09 + 0.11 * i) * top, dtype=np.float32)
-        drawn = {"type": "scatter", "mode": "markers", "name": plain(name), "marker": look, "x": values, "y": row}
-        traces.append({**drawn, "hovertemplate": f"%{{x:.4g}}<extra>{plain(name)}</extra>"})
+        line = {"width": 1.5, "color": RUGS[i % len(RUGS)]}
+        drawn: Trace = {"type": "scatter", "mode": "lines", "name": plain(name), "line": line}
+        x, y_of = _ticks(values, -(0.09 + 0.11 * i) * top, 0.04 * top)
+        traces.append({**drawn, "x": x, "y": y_of, "hovertemplate": f"%{{x:.4g}}<extra>{plain(name)}</extra>"})
     y = {"range": [-(0.06 + 0.11 * len(levels)) * top, 1.05 * top], "showticklabels": False}
     return _figure(traces, {**_axis(x_word), "range": [float(edges[0]), float(edges[-1])]}, {**_axis(y_word), **y})
+
+
+def _ticks(
+    at: Float[np.ndarray, " level"], middle: float, half: float
+) -> tuple[Float[np.ndarray, " end"], Float[np.ndarray, " end"]]:
+    """Short upright lines as one path, a gap after each: 256 levels as marks of their own take long to draw."""
+    x = np.stack([at, at, np.full(len(at), np.nan)], 1).astype(np.float32)
+    y = np.broadcast_to(np.array([middle - half, middle + half, np.nan], np.float32), x.shape)
+    return x.ravel(), y.ravel()
 
 
 def error_histogram(

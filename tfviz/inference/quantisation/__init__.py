@@ -1,7 +1,7 @@
 """One weight matrix in few bits, three ways: rounding (RTN), GPTQ's error compensation and AWQ's scaling."""
 
 from tfviz.inference.quantisation.awq import Scaled, awq
-from tfviz.inference.quantisation.gptq import gptq, hessian
+from tfviz.inference.quantisation.gptq import choose_damping, gptq, hessian
 from tfviz.inference.quantisation.schemes import (
     Quantised,
     Scheme,
@@ -17,6 +17,7 @@ __all__ = [
     "Scaled",
     "Scheme",
     "awq",
+    "choose_damping",
     "distinct_levels",
     "gptq",
     "hessian",

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tfviz.inference.quantisation.gptq import refuse_inputs
-from tfviz.inference.quantisation.schemes import SCALE_BITS, Quantised, Scheme, output_error, quantise
+from tfviz.inference.quantisation.schemes import SCALE_BITS, Quantised, Scheme, quantise
 
 ALPHAS = tuple(i / 10 for i in range(11))
+SEARCHED = 256  # rows of activations, and of W, that α is looked for on
 SMALLEST = 1e-4  # of mean |x|: a channel that is always zero is not scaled to nothing
 
 
@@ -53,10 +54,16 @@ def channel_scales(x: Float[Tensor, "row in"], alpha: float) -> Float[Tensor, " 
 def awq(
     weight: Float[Tensor, "out in"], x: Float[Tensor, "row in"], scheme: Scheme, alphas: Sequence[float] = ALPHAS
 ) -> Scaled:
-    """The best of these α on the activations `x`; of equals the first."""
-    found: list[tuple[float, Scaled]] = []
-    for alpha in alphas:
+    """The best of these α on some of the rows, if it does no worse than the first on all of them."""
+    x_some, some = x[:: max(1, len(x) // SEARCHED)], weight[:: max(1, len(weight) // SEARCHED)]
+
+    def made(alpha: float, weight: Float[Tensor, "out in"]) -> Scaled:
         s = channel_scales(x, alpha)
-        made = Scaled(quantise(weight * s, scheme), s, alpha)
-        found.append((output_error(x, weight, made.dequantised()), made))
-    return min(found, key=lambda one: one[0])[1]
+        return Scaled(quantise(weight * s, scheme), s, alpha)
+
+    def error(one: Scaled, x: Float[Tensor, "row in"], weight: Float[Tensor, "out in"]) -> float:
+        return float((x @ (one.dequantised() - weight).T).norm())
+
+    best = min(alphas, key=lambda alpha: error(made(alpha, some), x_some, some))
+    first, found = made(alphas[0], weight), made(best, weight)
+    return found if best == alphas[0] or error(found, x, weight) <= error(first, x, weight) else first

@@ -11,12 +11,14 @@ from tfviz.errors import UnsupportedHere
 from tfviz.ui.components.picture import Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator
-from tfviz.ui.tabs.speed.quantisation_picture import METHODS, Shown, picture
+from tfviz.ui.tabs.speed.quantisation_panels import METHODS, Shown
+from tfviz.ui.tabs.speed.quantisation_picture import picture
 
 if TYPE_CHECKING:  # torch comes with them
-    from tfviz.inference.quantisation import Quantised, Scaled, Scheme
+    from tfviz.inference.quantisation import Scheme
     from tfviz.inference.records import Record
     from tfviz.introspection.quantisation import Matrix, Outcome
+    from tfviz.introspection.quantisation_look import Look
 
 PARTS = ("q", "k", "v", "o", "up", "gate", "down")
 SHARES = ("tensor", "channel", "group")
@@ -41,36 +43,45 @@ def draw(
     symmetric: bool,
     act_order: bool,
     measure: bool = False,
-) -> Iterator[Picture]:
+) -> Picture | Iterator[Picture]:
+    """A picture at once where all widths are known; else one that grows."""
     from tfviz.inference.quantisation import Scheme
     from tfviz.introspection import quantisation
 
     place = scene.place
     job = partial(quantisation.read, kind=place["kind"], layer=place["layer"], part=part)
-    found = Found(scene, scene.examine(job), bool(act_order))
     grouped = {"group": int(group)} if share == "group" else {}
     scheme = Scheme(int(bits), share, symmetric=bool(symmetric), **grouped)
+    found = Found(scene, scene.examine(job), bool(act_order), replace(scheme, bits=4))
     every = [scheme, *quantisation.schemes(found.matrix.n_in)] if measure else [scheme]
-    todo = [one for one in dict.fromkeys(replace(one, bits=4) for one in every) if not found.complete(one)]
+    wanted = dict.fromkeys(replace(one, bits=4) for one in every)
+    todo = [one for one in wanted if not found.complete(one)]
+    if not todo:
+        return picture(found.shown(part, method, scheme), scene.t)
+    return _solved(found, todo, lambda part_: picture(found.shown(part, method, scheme), scene.t, part=part_))
+
+
+def _solved(found: "Found", todo: "Sequence[Scheme]", drawn: Callable[[float | None], Picture]) -> Iterator[Picture]:
     for i, one in enumerate(todo):
         for name in METHODS:
-            if scene.stop():
+            if found.scene.stop():
                 return
             found.solve(name, one)
             if not i and name == METHODS[0]:
-                yield picture(found.shown(part, method, scheme), scene.t, part=0.05)
+                yield drawn(0.05)
         if i < len(todo) - 1:
-            yield picture(found.shown(part, method, scheme), scene.t, part=(i + 1) / len(todo))
-    yield picture(found.shown(part, method, scheme), scene.t)
+            yield drawn((i + 1) / len(todo))
+    yield drawn(None)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is kept of one matrix: errors as results of this machine, GPTQ's matrices with the sentence."""
+    """What is kept of one matrix: errors as results of this machine, what is drawn with the sentence."""
 
     scene: Scene
     matrix: "Matrix"
     act_order: bool
+    chosen: "Scheme"  # at 4 bits: the one that is drawn
 
     def key(self, method: str, scheme: "Scheme") -> tuple[Any, ...]:
         assert self.scene.trace is not None
@@ -83,52 +94,42 @@ class Found:
         found: tuple[Outcome, ...] | None = self.scene.kept(self.key(method, scheme))
         return found
 
-    def complete(self, scheme: "Scheme") -> bool:
-        return all(self.outcomes(method, scheme) is not None for method in METHODS)
+    def looks(self, method: str, scheme: "Scheme") -> "tuple[Look, ...]":
+        """At each of BITS; empty where they are not known."""
+        solved = self.scene.bench.recall(self.scene.trace_id, self.key(method, scheme))
+        return () if solved is None else solved.looks
 
-    def solve(self, method: str, scheme: "Scheme") -> "tuple[Quantised, ...]":
-        """Keeps what this method and scheme do at every width; GPTQ's matrices."""
+    def complete(self, scheme: "Scheme") -> bool:
+        """Whether the errors of every method are known, and of the chosen scheme what is drawn of them."""
+        known = {name: self.outcomes(name, scheme) for name in METHODS}
+        needed = [name for name, one in known.items() if one and scheme == self.chosen]
+        return None not in known.values() and all(self.looks(name, scheme) for name in needed)
+
+    def solve(self, method: str, scheme: "Scheme") -> None:
+        """Keeps what this method and scheme do at every width."""
         from tfviz.introspection import quantisation
 
+        key, drawn = self.key(method, scheme), scheme == self.chosen
         try:
-            solved = self.scene.compute(quantisation.solve, self.matrix, method, scheme, self.act_order)
+            solved = self.scene.compute(quantisation.solve, self.matrix, method, scheme, self.act_order, drawn)
         except UnsupportedHere:
-            self.scene.keep(self.key(method, scheme), ())
-            return ()
-        key = self.key(method, scheme)
+            self.scene.keep(key, ())
+            return
         self.scene.keep(key, solved.outcomes, self.records(method, scheme, solved.outcomes))
-        if solved.made:
+        if drawn:
             self.scene.bench.remember(self.scene.trace_id, key, solved)
-        made: tuple[Quantised, ...] = solved.made
-        return made
-
-    def made(self, method: str, scheme: "Scheme") -> "Quantised | Scaled | None":
-        """The matrix in this scheme; None where that is not known, or not possible."""
-        from tfviz.inference.quantisation import quantise
-        from tfviz.inference.quantisation.schemes import BITS
-        from tfviz.introspection.quantisation import scaled
-
-        known, at = self.outcomes(method, scheme), BITS.index(scheme.bits)
-        if not known:
-            return None
-        if method == "rtn":
-            return quantise(self.matrix.weight, scheme)
-        if method == "awq":
-            return scaled(self.matrix, scheme, known[at].alpha)
-        kept = self.scene.bench.recall(self.scene.trace_id, self.key(method, scheme))
-        return (kept.made if kept is not None else self.solve(method, scheme))[at]
 
     def shown(self, part: str, method: str, scheme: "Scheme") -> Shown:
+        from tfviz.inference.quantisation.schemes import BITS
         from tfviz.introspection.quantisation import schemes
 
         assert self.scene.trace is not None
         trace = self.scene.trace
-        rows = [one for one in schemes(self.matrix.n_in)]
-        wanted = dict.fromkeys([*rows, replace(scheme, bits=4)])
+        wanted = dict.fromkeys([*schemes(self.matrix.n_in), replace(scheme, bits=4)])
         outcomes = {(name, one): self.outcomes(name, one) or () for name in METHODS for one in wanted}
-        made = {name: one for name in METHODS if (one := self.made(name, scheme)) is not None}
+        looks = {name: found[BITS.index(scheme.bits)] for name in METHODS if (found := self.looks(name, scheme))}
         return Shown(
-            self.matrix, part, method, scheme, made, outcomes, trace.model_label, trace.precision, self.scene.trace_id
+            self.matrix, part, method, scheme, looks, outcomes, trace.model_label, trace.precision, self.scene.trace_id
         )
 
     def records(self, method: str, scheme: "Scheme", outcomes: "Sequence[Outcome]") -> "list[Record]":
@@ -187,10 +188,10 @@ def controls(t: Translator) -> dict[str, Any]:
 
 def code() -> Sequence[Callable[..., Any]]:
     from tfviz.inference.quantisation.awq import awq, channel_scales
-    from tfviz.inference.quantisation.gptq import _columns, gptq, inverse_root
+    from tfviz.inference.quantisation.gptq import _columns, choose_damping, gptq, inverse_root
     from tfviz.inference.quantisation.schemes import grid, nearest, output_error
 
-    return grid, nearest, gptq, _columns, inverse_root, awq, channel_scales, output_error
+    return grid, nearest, gptq, _columns, inverse_root, choose_damping, awq, channel_scales, output_error
 
 
 SECTION = Section(
