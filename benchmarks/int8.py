@@ -1,9 +1,12 @@
 """Does INT8 pay on this machine? Speed, weights and agreement against FP32, in one run, for one model on disk.
 
+INT8: weights and activations in 8 bits; INT8 w: the weights only, activations in BF16.
+
 python benchmarks/int8.py [--model FOLDER] [--threads N] [--rounds N]
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +18,7 @@ from tfviz.inference.device import describe, set_threads
 from tfviz.inference.measure import Latency, compare, difference
 from tfviz.inference.precision import PRECISIONS, weight_bytes
 
+ROUNDED = ("int8", "int8_weights")
 PREFILL, CONTEXT, JUDGED = 128, 96, 96  # tokens
 TEXTS = {
     "harbour": """The harbour was quiet when the first boats came back. Women in heavy coats stood along the wall and
@@ -59,9 +63,10 @@ class Steps:
         self.model(self.token, cache=self.cache, use_cache=True)
 
 
-def row(name: str, fp32: Latency, int8: Latency) -> str:
-    cells = (f"{1e3 * t.median:8.1f} ms ({1e3 * t.low:.1f}-{1e3 * t.high:.1f})" for t in (fp32, int8))
-    return f"{name:<16} {next(cells):<30} {next(cells):<30} {fp32.median / int8.median:5.2f}x"
+def row(name: str, taken: dict[str, Latency]) -> str:
+    cells = [f"{1e3 * t.median:.1f} ms ({1e3 * t.low:.1f}-{1e3 * t.high:.1f})" for t in taken.values()]
+    ratios = [f"{taken['fp32'].median / t.median:.2f}x" for t in taken.values()]
+    return f"{name:<14}" + "".join(f"{cell:>30}{ratio:>7}" for cell, ratio in zip(cells, ratios, strict=True))
 
 
 @torch.inference_mode()
@@ -77,25 +82,25 @@ def main() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     fp32 = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, attn_implementation="sdpa").eval()
-    int8 = PRECISIONS["int8"].convert(fp32)
+    models = {"fp32": fp32} | {name: PRECISIONS[name].convert(fp32) for name in ROUNDED}
     texts = {name: tokenizer(" ".join(text.split()), return_tensors="pt").input_ids for name, text in TEXTS.items()}
     long = torch.cat(list(texts.values()), dim=1)[:, :PREFILL]
 
-    print(f"{'':<16} {'FP32 median (quartiles)':<30} {'INT8 median (quartiles)':<30} ratio")
-    prefill = compare({"fp32": lambda: fp32(long), "int8": lambda: int8(long)}, options.rounds)
-    print(row(f"prefill {PREFILL}", **prefill))
-    decode = compare(
-        {"fp32": Steps(fp32, long[:, :CONTEXT]), "int8": Steps(int8, long[:, :CONTEXT])}, 4 * options.rounds
-    )
-    print(row(f"decode at {CONTEXT}", **decode))
-    sizes = [weight_bytes(model) / 2**20 for model in (fp32, int8)]
-    print(f"{'weights':<16} {f'{sizes[0]:8.1f} MiB':<30} {f'{sizes[1]:8.1f} MiB':<30} {sizes[1] / sizes[0]:5.1%}\n")
+    print(f"{'':<14}" + "".join(f"{PRECISIONS[name].label + ' median (quartiles)':>30}{'FP32/':>7}" for name in models))
+    prefill = compare({name: partial(model, long) for name, model in models.items()}, options.rounds)
+    print(row(f"prefill {PREFILL}", prefill))
+    steps = {name: Steps(model, long[:, :CONTEXT]) for name, model in models.items()}
+    print(row(f"decode at {CONTEXT}", compare(steps, 4 * options.rounds)))
+    sizes = [weight_bytes(model) / 2**20 for model in models.values()]
+    print(f"{'weights':<14}" + "".join(f"{f'{one:.1f} MiB':>30}{one / sizes[0]:>7.1%}" for one in sizes) + "\n")
 
-    print(f"{'text':<10} {'tokens':>6} {'top-1':>7} {'KL(FP32||INT8)':>15}")
-    for name, ids in texts.items():
+    print(f"{'text':<10} {'precision':<10} {'tokens':>6} {'top-1':>7} {'KL(FP32||.)':>12}")
+    for text, ids in texts.items():
         judged = ids[:, :JUDGED]
-        apart = difference(fp32(judged).logits, int8(judged).logits, is_logits=True)
-        print(f"{name:<10} {judged.shape[1]:>6} {apart.top1:>7.3f} {apart.kl:>15.4f}")
+        right = fp32(judged).logits
+        for name in ROUNDED:
+            apart = difference(right, models[name](judged).logits, is_logits=True)
+            print(f"{text:<10} {PRECISIONS[name].label:<10} {judged.shape[1]:>6} {apart.top1:>7.3f} {apart.kl:>12.4f}")
 
 
 if __name__ == "__main__":

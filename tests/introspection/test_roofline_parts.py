@@ -8,7 +8,8 @@ import torch
 from tests.conftest import Loaded
 from tfviz.inference.operator_clock import OperatorWatch
 from tfviz.introspection import roofline_run
-from tfviz.introspection.roofline_parts import Counted, Rounds, attention_of, count, product_of
+from tfviz.introspection.roofline_operations import attention_of, product_of
+from tfviz.introspection.roofline_parts import Counted, Rounds, count
 from tfviz.sources.base import LoadedModel
 
 TEXT = "The animal didn't cross the street because it was too tired"

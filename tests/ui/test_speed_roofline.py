@@ -38,7 +38,8 @@ COUNTED = Counted("tiny", "<tiny>", "fp32", (phase("prefill", 128), phase("decod
 ROOFS = Roofs(
     "cpu",
     2,
-    {Probe("view", Route(), passed=n): took(0.001) for n in PASSED[:-1]}
+    {Probe("view", Route()): took(0.001)}
+    | {Probe("view", Route(), passed=n, again=True): took(0.001) for n in PASSED[:-1]}
     | {Probe("read", inner=n): took(n / 1e10) for n in READ}
     | {peak_probe("fp32"): took(0.01)},
 )
@@ -92,6 +93,22 @@ def test_times_that_are_tampered_with_turn_the_badges_red() -> None:
     assert "50.0 % over 6 parts: above 25 %" in slow[0] and len(slow) == 3 and "183 %" in slow[1]
 
 
+def test_nothing_is_red_because_the_machine_was_busy() -> None:
+    busy = drawn(replace(found(feed_forward=0.0025, other=0.002), moved={"bandwidth": 0.1, "throughput": 0.4}))
+    texts = [badge.text for badge in busy.badges]
+    assert not failing(busy.badges) and "50.0 % over 6 parts: on a busy machine" in texts[0]
+    assert "bandwidth moved by 10.0 %, matrix throughput by 40.0 %" in texts[1] and "was busy" in texts[2]
+    steady = replace(found(), moved={"bandwidth": 0.25, "throughput": 0.0})
+    assert len(drawn(steady).badges) == 6 and len(drawn(replace(steady, held_up=0.2)).badges) == 7
+
+
+def test_parts_that_sum_to_less_leave_the_rest_to_python() -> None:
+    less = drawn(found(projections=0.0002, feed_forward=0.0002)).badges
+    assert less[1].ok is None and "the rest is Python" in less[1].text
+    waited = drawn(replace(found(feed_forward=0.0025), roofs=replace(ROOFS, device="cuda"))).badges
+    assert waited[1].ok is None and "waited for" in waited[1].text
+
+
 def test_counts_that_differ_from_the_formula_are_red() -> None:
     counted = replace(COUNTED, formula=2001)
     (red,) = failing(picture(counted, replace(found(), counted=counted), ROOFS, WHERE, EN).badges)
@@ -128,15 +145,15 @@ def test_a_measurement_is_kept_and_shown_again(workbench: Workbench, loaded: Loa
     monkeypatch.setattr("tfviz.introspection.roofline_run.run", run)
     trace_id, trace = traced(workbench, loaded)
     view = scene(workbench, trace_id, trace)
-    (before,) = roofline.draw(view, 16)
-    assert before.notes
+    counting, before = roofline.draw(view, 16)
+    assert "being counted" in counting.notes[-1] and not counting.panels and len(before.panels) == 2
     growing, last = roofline.draw(view, 16, measure=True)
     assert growing.part == 0.3 and last.part is None and last.badges
     (again,) = roofline.draw(view, 16)
     assert [one.text for one in again.badges] == [one.text for one in last.badges]
     assert workbench.results.records("roofline")
-    (other,) = roofline.draw(view, 32)
-    assert not other.badges and len(other.panels) == 3  # the limits are the machine's
+    counting, other = roofline.draw(view, 32)
+    assert len(counting.panels) == 1 and not other.badges and len(other.panels) == 3  # the limits are the machine's
 
 
 def ROOFS_OF(counted: Counted) -> Roofs:

@@ -2,29 +2,34 @@
 
     seconds = c + max(FLOPs / F, bytes / B)          c: of one call,  F: FLOP/s,  B: B/s
 
-A bare roof has one F and one B and is far off. Here F is that of the product's rows m and the size of its matrix; B and
-c are those that are left when as many bytes have passed through the caches as pass in the model between two uses of a
-weight, or two runs of a kernel (then its code is cold too). Each is read off probes: small calls on random operands of
-their own with the model's kernel (dtype, layout, library); none is fitted to a model.
+A bare roof has one F and one B and is far off. Here F is that of the product's rows m and the size of its matrix; B is
+what is left when as many bytes have passed through the caches as pass in the model between two uses of a weight; and c
+is that of the very operator after as many others as run in the model between two runs of it, so that its code is as
+cold: small models are all c. Each is read off probes: small calls on random operands of their own with the model's
+kernel (dtype, layout, library); none is fitted to a model.
 
 Williams, Waterman, Patterson 2009, https://doi.org/10.1145/1498765.1498785
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, exp, log
 
 from tfviz.inference.measure import Latency
 
+NOTHING = 16  # a size at which the call is all that costs
 ROWS = (1, 8, 32, 128, 512)  # m of the probed products
-SIDES = (96, 320, 1024)  # k = n of their matrices
+SIDES = (32, 96, 320, 1024)  # k = n of their matrices
 STREAMED = (320, 1024, 2048)  # k = n of those that one row is multiplied with while they lie far away
 PASSED = (0, 2**20, 2**23, 2**26)  # bytes that pass through the caches before a call
-LENGTHS = (32, 128, 512)  # queries and keys of the probed attentions
-DIMS = (32, 64, 128)  # features of their heads
+LITTLE = 2**14  # so few of them drive no code out
+LENGTHS = (NOTHING, 32, 128, 512)  # queries and keys of the probed attentions
+DIMS = (8, 32, 64, 128)  # features of their heads
 PROBED_HEADS = 8
+PROBED_DIM = 64  # features of a head, where few queries meet many keys
 ELEMENTS = (2**12, 2**15, 2**18)  # of the probed elementwise operations
-NOTHING = 16  # a size at which the call is all that costs
+OTHERS = 20  # operators of other kinds that run before a timed call
 PEAK_ROWS, PEAK_SIDE = 512, 1024  # the probe that stands for a dtype's flat roof
 READ = (2**20, 2**22, 2**24, 2**26, 2**28)  # working sets of plain reading
 DTYPES = ("fp32", "fp16", "bf16", "int8")
@@ -35,7 +40,7 @@ ELEMENTWISE = ("pass", "reduce", "curve")
 class Route:
     """Which kernel computes it."""
 
-    op: str = ""  # products: linear | int_mm | int8pack | int4pack; attention: full | causal | masked
+    op: str = ""  # products: linear | int_mm | int8pack | int4pack; attention: full | causal | masked; else its name
     dtype: str = "fp32"  # of the activations
     by_columns: bool = False  # the weight [out, in] lies column by column
     onednn: bool = True  # the library may be asked
@@ -102,6 +107,33 @@ class Probe:
     inner: int = NOTHING
     outer: int = NOTHING
     passed: int = 0
+    again: bool = False  # the same call ran just before those bytes
+
+
+@dataclass(frozen=True)
+class Pass:
+    """All that runs in one pass: so much of it lies between two uses of a weight, or two runs of a kernel."""
+
+    nbytes: int
+    calls: Mapping[tuple[str, Route], int]
+
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> "Pass":
+        calls: Counter[tuple[str, Route]] = Counter()
+        nbytes = 0
+        for part in parts:
+            nbytes += part.nbytes
+            for one in part.operations:
+                calls[one.kind, one.route] += one.count
+        return cls(nbytes, calls)
+
+    def others(self, one: Operation) -> float:
+        """Operators from one run of this operation's kernel to the next."""
+        return sum(self.calls.values()) / self.calls[one.kind, one.route]
+
+    def passed(self, one: Operation) -> float:
+        """Bytes from one run of this operation's kernel to the next."""
+        return self.nbytes / self.calls[one.kind, one.route]
 
 
 @dataclass(frozen=True)
@@ -151,19 +183,22 @@ def probes(operations: Iterable[Operation]) -> list[Probe]:
 
 
 def _probes_of(kind: str, route: Route) -> Iterator[Probe]:
-    yield from (_nothing(kind, route, passed) for passed in PASSED[:-1])
+    yield _nothing(kind, route)
+    yield from (Probe(kind, route, passed=passed, again=True) for passed in PASSED[:-1])
     if kind == "product":
         yield from (Probe(kind, route, m, side, side) for m in ROWS for side in SIDES)
         yield from (Probe(kind, route, 1, side, side, passed) for side in STREAMED for passed in PASSED)
     elif kind == "attention":
         yield from (Probe(kind, route, n, n, dim) for n in LENGTHS for dim in DIMS)
-        yield from (Probe(kind, route, 1, n, DIMS[1], passed) for n in LENGTHS for passed in PASSED)
+        yield from (Probe(kind, route, 1, n, PROBED_DIM, passed) for n in LENGTHS for passed in PASSED)
     elif kind in ELEMENTWISE:
-        yield from (Probe(kind, route, 1, n, passed=passed) for n in ELEMENTS for passed in PASSED[:-1])
+        any_of = Route(dtype=route.dtype)
+        yield _nothing(kind, any_of)
+        yield from (Probe(kind, any_of, 1, n, passed=passed) for n in ELEMENTS for passed in PASSED[:-1])
 
 
-def _nothing(kind: str, route: Route, passed: int) -> Probe:
-    return Probe(kind, route, passed=passed)
+def _nothing(kind: str, route: Route) -> Probe:
+    return Probe(kind, route)
 
 
 # ---- predicting
@@ -185,16 +220,16 @@ class Prediction:
         return max(limits, key=lambda name: limits[name])
 
 
-def predict(part: Part, roofs: Roofs, passing: int) -> Prediction:
-    """`passing`: bytes that the whole pass moves, so many between two uses of one weight."""
-    found = [(one.count, predict_operation(one, roofs, passing)) for one in part.operations]
+def predict(part: Part, roofs: Roofs, whole: Pass) -> Prediction:
+    """Of a part of the pass `whole`."""
+    found = [(one.count, predict_operation(one, roofs, whole)) for one in part.operations]
     names = ("overhead", "compute", "memory", "seconds")
     return Prediction(*(sum(count * getattr(one, name) for count, one in found) for name in names))
 
 
-def predict_operation(one: Operation, roofs: Roofs, passing: int) -> Prediction:
-    """c + max(FLOPs / F, bytes / B) of one call."""
-    overhead = call_seconds(one.kind, one.route, roofs, passing / one.count)
+def predict_operation(one: Operation, roofs: Roofs, whole: Pass) -> Prediction:
+    """c + max(FLOPs / F, bytes / B) of one call in the pass `whole`."""
+    overhead, passing = call_seconds(one, roofs, whole), whole.nbytes
     compute = memory = 0.0
     if one.kind == "product":
         compute = one.flops / product_throughput(one, roofs)
@@ -210,9 +245,11 @@ def predict_operation(one: Operation, roofs: Roofs, passing: int) -> Prediction:
     return Prediction(overhead, compute, memory, overhead + max(compute, memory))
 
 
-def call_seconds(kind: str, route: Route, roofs: Roofs, passed: float) -> float:
-    """c: a call that computes next to nothing, after so many bytes of other work."""
-    return between(passed, {n: roofs.of(_nothing(kind, route, n)) for n in PASSED[:-1]})
+def call_seconds(one: Operation, roofs: Roofs, whole: Pass) -> float:
+    """c: a call of this very operator that computes next to nothing, so many bytes and others after the last of it."""
+    warm = {max(n, LITTLE): roofs.of(Probe(one.kind, one.route, passed=n, again=True)) for n in PASSED[:-1]}
+    cold = roofs.of(_nothing(one.kind, one.route))
+    return between(whole.others(one), {1: between(whole.passed(one), warm), OTHERS: cold})
 
 
 def product_throughput(one: Operation, roofs: Roofs) -> float:
@@ -251,25 +288,25 @@ def keys_seconds(one: Operation, roofs: Roofs, passed: float) -> float:
     """Of few queries whose keys and values were last used so many bytes ago; threads share the heads."""
     by_passed = {}
     for n in PASSED:
-        found = {keys: keys / _beyond(roofs, Probe(one.kind, one.route, 1, keys, DIMS[1], n)) for keys in LENGTHS}
+        found = {keys: keys / _beyond(roofs, Probe(one.kind, one.route, 1, keys, PROBED_DIM, n)) for keys in LENGTHS}
         by_passed[n] = between(one.inner, found)  # keys a second, of all probed heads
     heads = one.flops / (4 * one.rows * one.inner * one.outer)
     share = ceil(heads / (roofs.threads or 1)) / ceil(PROBED_HEADS / (roofs.threads or 1))
-    return one.inner / between(passed, by_passed) * share * one.outer / DIMS[1]
+    return one.inner / between(passed, by_passed) * share * one.outer / PROBED_DIM
 
 
 def elements_throughput(one: Operation, roofs: Roofs, passed: float) -> float:
     """Elements a second: the operand has just been written, the room of the result was last used so many bytes ago."""
-    by_passed = {}
+    any_of, by_passed = Route(dtype=one.route.dtype), {}
     for at in PASSED[:-1]:
-        probed = {n: n / _beyond(roofs, Probe(one.kind, one.route, 1, n, passed=at)) for n in ELEMENTS}
+        probed = {n: n / _beyond(roofs, Probe(one.kind, any_of, 1, n, passed=at)) for n in ELEMENTS}
         by_passed[at] = between(one.inner, probed)
     return between(passed, by_passed)
 
 
 def _beyond(roofs: Roofs, probe: Probe) -> float:
     """What a probe takes beyond the call itself; never less than a tenth of it, whatever the noise."""
-    took, nothing = roofs.of(probe), roofs.of(_nothing(probe.kind, probe.route, min(probe.passed, PASSED[-2])))
+    took, nothing = roofs.of(probe), roofs.of(_nothing(probe.kind, probe.route))
     return max(took - nothing, took / 10)
 
 

@@ -6,11 +6,10 @@ activations are touched, as the operation before would have just written them.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from statistics import median
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,13 +20,12 @@ from tfviz.inference.operator_clock import Medley, OperatorClock
 from tfviz.inference.precision import PRECISIONS
 from tfviz.inference.precision.int4 import GROUP, pack, packed_product
 from tfviz.inference.precision.int8 import integer_product
-from tfviz.inference.roofline import NOTHING, PASSED, PROBED_HEADS, Probe
+from tfviz.inference.roofline import PASSED, PROBED_HEADS, Probe
+from tfviz.inference.small_calls import Call, calls
 
 RUNS = (5, 15)  # timed calls of a probe: at least, at most
 BUDGET = 0.04  # seconds of them, once there are enough
 STEP = 12  # probes that go together in one step of a measurement: well under two seconds
-
-Call = Callable[[], Any]
 
 
 def steps(probes: Sequence[Probe]) -> list[tuple[Probe, ...]]:
@@ -55,9 +53,9 @@ def measure(probes: Sequence[Probe], device: str, cost: float) -> dict[Probe, La
 @torch.inference_mode()
 def measure_one(probe: Probe, device: torch.device, cost: float) -> Latency:
     """Of several calls (kinds of views, of passes) the mean. `cost`: of reading the clock, taken off."""
-    calls, touched = _CALLS[probe.kind](probe, device)
+    found, touched = _CALLS[probe.kind](probe, device)
     with _library(probe.route.onednn):
-        took = [_time(call, touched, probe.passed, device, cost) for call in calls]
+        took = [_time(call, touched, probe, device, cost) for call in found]
     low, middle, high = (sum(getattr(one, name) for one in took) / len(took) for name in ("low", "median", "high"))
     return Latency(middle, low, high, took[0].runs)
 
@@ -73,16 +71,20 @@ def _library(asked: bool) -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)  # type: ignore[attr-defined]
 
 
-def _time(call: Call, touched: Sequence[Tensor], passed: int, device: torch.device, cost: float) -> Latency:
+def _time(call: Call, touched: Sequence[Tensor], probe: Probe, device: torch.device, cost: float) -> Latency:
     ballast, medley = _surroundings(device)
     call()
     seconds: list[float] = []
     begun = time.perf_counter()
     while len(seconds) < RUNS[0] or (len(seconds) < RUNS[1] and time.perf_counter() - begun < BUDGET):
         with OperatorClock() as clock:
-            if passed:
-                ballast[: passed // 4].sum()
-            medley()
+            if probe.again:
+                medley()
+                call()
+            if probe.passed:
+                ballast[: probe.passed // 4].sum()
+            if not probe.again:
+                medley()
             for one in touched:
                 one.add_(0)
             before = len(clock.seconds)
@@ -121,7 +123,7 @@ def _product(probe: Probe, device: torch.device) -> tuple[list[Call], list[Tenso
 
 def _attention(probe: Probe, device: torch.device) -> tuple[list[Call], list[Tensor]]:
     """SDPA over [1, heads, rows, dim], causally, with a mask, or over all keys; few queries find their keys cold."""
-    dtype, heads = _dtype(probe.route.dtype), 1 if probe.inner == NOTHING else PROBED_HEADS
+    dtype, heads = _dtype(probe.route.dtype), PROBED_HEADS
     sizes = (probe.rows, probe.inner, probe.inner)
     q, k, v = (_random((1, n, heads, probe.outer), dtype, device).transpose(1, 2) for n in sizes)  # as views lie
     every = torch.ones(1, 1, probe.rows, probe.inner, dtype=torch.bool, device=device)
@@ -136,16 +138,9 @@ def _read(probe: Probe, device: torch.device) -> tuple[list[Call], list[Tensor]]
 
 
 def _elementwise(probe: Probe, device: torch.device) -> tuple[list[Call], list[Tensor]]:
-    """Several operations of a kind: it is their mean that a kind stands for."""
+    """One operator by its name, or several of a kind: it is their mean that a kind stands for."""
     x = _random((1, max(1, probe.inner // 64), min(64, probe.inner)), _dtype(probe.route.dtype), device)
-    y, weight = x.clone(), x[0, 0].clone()
-    calls: dict[str, list[Call]] = {
-        "pass": [lambda: x + y, lambda: x * weight, lambda: torch.cat((x, y), dim=-1), lambda: y.copy_(x)],
-        "reduce": [lambda: x.mean(-1, keepdim=True), lambda: F.layer_norm(x, weight.shape, weight), lambda: x.amax(-1)],
-        "curve": [lambda: F.silu(x), lambda: F.gelu(x), lambda: x.pow(2)],
-        "view": [lambda: x.transpose(-1, -2), lambda: x[:, :1], lambda: x.view(-1, 1), lambda: x.split(1, dim=0)],
-    }
-    return calls[probe.kind], [] if probe.kind == "view" else [x]
+    return calls(probe.kind, probe.route.op, x), [] if probe.kind == "view" else [x]
 
 
 _CALLS = {"product": _product, "attention": _attention, "read": _read} | dict.fromkeys(

@@ -6,8 +6,9 @@ model it is. The same watching times the operators inside the real pass, in the 
 as cold as they are: the clock is read around the operator, and what that costs by itself is measured and taken off.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch import Tensor
 
 from tfviz.inference.measure import Latency, latency
 from tfviz.inference.operator_clock import OperatorClock, OperatorWatch
-from tfviz.inference.roofline import Operation, Part, Route
+from tfviz.inference.roofline import Operation, Part, Pass
 from tfviz.inference.work import with_cache
 from tfviz.introspection.cache_cost import decoder_shape, inputs_of_length
+from tfviz.introspection.roofline_operations import PRODUCTS, attention_of, elementwise_of, product_of, tensors
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.architecture import architecture
 from tfviz.sources.base import LoadedModel, Prompt
@@ -26,27 +28,6 @@ from tfviz.sources.decoding import Decoding
 from tfviz.sources.module_calls import own_weights
 
 PARTS = {"attention": "projections", "cross": "projections", "feed_forward": "feed_forward", "head": "head"}
-CURVES = {
-    "silu",
-    "gelu",
-    "exp",
-    "tanh",
-    "sigmoid",
-    "softmax",
-    "_softmax",
-    "_safe_softmax",
-    "pow",
-    "rsqrt",
-    "cos",
-    "sin",
-}
-PRODUCTS = {
-    "linear": "linear", "addmm": "linear", "mm": "linear", "matmul": "linear", "bmm": "linear", "_int_mm": "int_mm",
-    "_weight_int8pack_mm": "int8pack", "_weight_int4pack_mm_for_cpu": "int4pack", "_weight_int4pack_mm": "int4pack",
-}  # fmt: skip
-REDUCTIONS = {"mean", "sum", "amax", "var", "layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm"}
-LOOKED_UP = {"embedding", "index", "index_select", "gather"}
-DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
 Place = tuple[str, str]  # side, name
 
 
@@ -95,10 +76,10 @@ class Counted:
     def parts(self) -> list[Part]:
         return [part for phase in self.phases for part in phase.parts]
 
-    @property
-    def passing(self) -> dict[str, int]:
-        """Bytes that each phase moves in all."""
-        return {phase.name: sum(part.nbytes for part in phase.parts) for phase in self.phases}
+    @cached_property
+    def passes(self) -> dict[str, Pass]:
+        """What each phase runs in all."""
+        return {phase.name: Pass.of(phase.parts) for phase in self.phases}
 
 
 class _Counter:
@@ -110,7 +91,7 @@ class _Counter:
         self.operations: list[Operation] = []
 
     def __call__(self, func: Any, args: Sequence[Any], output: Any) -> None:
-        name, read, gave = func.__name__.split(".")[0], list(_tensors(args)), list(_tensors(output))
+        name, read, gave = func.__name__.split(".")[0], list(tensors(args)), list(tensors(output))
         place = next((self.known[one.data_ptr()] for one in read[::-1] if one.data_ptr() in self.known), None)
         if name in PRODUCTS and len(read) > 1:
             self.side = place[0] if place else self.side
@@ -123,73 +104,6 @@ class _Counter:
             one, place = elementwise_of(name, func, read, gave), (self.side, "other")
         self.places.append(place)
         self.operations.append(one)
-
-
-def product_of(name: str, read: Sequence[Tensor], gave: Tensor, weighted: bool) -> Operation:
-    """2 m k n, of every matrix of a batch."""
-    op, bias = PRODUCTS[name], None
-    if name == "addmm":
-        bias, *read = read
-    x, weight = read[:2]
-    inner, outer = x.shape[-1], gave.shape[-1]
-    if name == "linear":
-        bias = read[2] if len(read) > 2 else None
-        by_columns = _by_columns(weight)
-    else:
-        by_columns = op == "linear" and _by_columns(weight.transpose(-1, -2)) if weight.dim() > 1 else False
-    rows = gave.numel() // max(outer, 1)
-    weights = sum(map(_nbytes, read[1:] if op != "linear" else [weight]))
-    dtype = DTYPES.get(x.dtype, "fp32") if op != "int_mm" else "int8"
-    route = Route(op, dtype, by_columns, bool(torch._C._get_mkldnn_enabled()), bias is not None)  # type: ignore[attr-defined]
-    nbytes = _nbytes(x) + weights + _nbytes(gave)
-    return Operation("product", route, rows, inner, outer, 2 * rows * inner * outer, nbytes, weights * weighted)
-
-
-def _by_columns(weight: Tensor) -> bool:
-    """Of [out, in]."""
-    return weight.dim() == 2 and weight.stride(0) == 1 and weight.shape[0] > 1
-
-
-def attention_of(args: Sequence[Any], gave: Tensor) -> Operation:
-    """2 h n m (d_k + d_v), every pair of query and key counted, whether the kernel skips blocked ones or not."""
-    q, k, v = args[:3]
-    masked = any(isinstance(one, Tensor) for one in args[3:])
-    op = "masked" if masked else "causal" if any(one is True for one in args[3:]) and q.shape[-2] > 1 else "full"
-    heads, rows, keys = q.numel() // (q.shape[-2] * q.shape[-1]), q.shape[-2], k.shape[-2]
-    width = q.shape[-1] + v.shape[-1]
-    nbytes, flops = sum(map(_nbytes, (q, k, v, gave))), 2 * heads * rows * keys * width
-    return Operation("attention", Route(op, DTYPES[q.dtype]), rows, keys, width // 2, flops, nbytes)
-
-
-def elementwise_of(name: str, func: Any, read: Sequence[Tensor], gave: Sequence[Tensor]) -> Operation:
-    """A view, a curve, or a pass over its operands; `inner` is how many elements the largest of them has."""
-    route = Route("", DTYPES.get(gave[0].dtype, "fp32") if gave else "fp32")
-    places = {one.untyped_storage().data_ptr() for one in read}
-    same = all(one.untyped_storage().data_ptr() in places for one in gave)
-    if not gave or (same and not func._schema.is_mutable):
-        return Operation("view", Route(), 1, 0, 0, 0, 0)
-    given = sum(map(_nbytes, gave))
-    nbytes = 2 * given if name in LOOKED_UP else given + sum(map(_nbytes, read))
-    n = max((one.numel() for one in (gave if name in LOOKED_UP else (*gave, *read))), default=1)
-    plain = name.rstrip("_")
-    kind = "curve" if plain in CURVES else "reduce" if plain in REDUCTIONS else "pass"
-    return Operation(kind, route, 1, n, 1, n, nbytes)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    for one in value if isinstance(value, (tuple, list)) else (value,):
-        if isinstance(one, Tensor):
-            yield one
-        elif isinstance(one, (tuple, list)):
-            yield from _tensors(one)
-
-
-def _nbytes(one: Tensor) -> int:
-    """What lies in memory of it: a broadcast axis takes none."""
-    numbers = 1
-    for size, stride in zip(one.shape, one.stride(), strict=True):
-        numbers *= size if stride else 1
-    return numbers * one.element_size()
 
 
 def _places(loaded: LoadedModel, prompt: Prompt) -> dict[int, Place]:

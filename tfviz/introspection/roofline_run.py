@@ -1,17 +1,34 @@
 """A roofline measured: probes of the machine and parts of a model in turn, so that what else it does falls on both.
 
 error = (predicted - measured) / measured        of each part; the verdict is the median of |error|
+
+Two of the machine's limits are measured once more behind the parts. Where they moved by more than a prediction may be
+off, or threads had to wait for a processor, something else was using the machine, and neither the prediction nor the
+parts say what an idle one would do.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
+from tfviz.inference.contention import Contention
 from tfviz.inference.measure import Latency
 from tfviz.inference.operator_clock import reading_cost
 from tfviz.inference.records import Record, Setting, latency_record, now
-from tfviz.inference.roofline import DTYPES, READ, Part, Prediction, Probe, Roofs, machine_probes, predict, probes
+from tfviz.inference.roofline import (
+    DTYPES,
+    READ,
+    Part,
+    Prediction,
+    Probe,
+    Roofs,
+    machine_probes,
+    peak_probe,
+    predict,
+    probes,
+    read_probes,
+)
 from tfviz.inference.roofline_probes import measure, steps, together
 from tfviz.introspection.roofline_parts import Counted, Rounds, Timed
 from tfviz.sources.base import LoadedModel, Prompt
@@ -20,6 +37,8 @@ CYCLES = 3  # times that everything is measured
 BUDGET = 30.0  # seconds: a cycle that would end later, if it takes as long as those before, does not begin
 RUNS = 3  # timed runs of each phase in a cycle
 EXPERIMENT = "roofline"
+MOVED = 0.25  # by which a limit may move during a measurement
+HELD_UP = 0.1  # of the threads' time that others may have taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +49,16 @@ class Found:
     roofs: Roofs
     timed: Timed | None
     part: float  # 0..1
+    moved: Mapping[str, float] = field(default_factory=dict)  # by limit: slowest over fastest time of it, less 1
+    held_up: float = 0.0  # share of the threads' time that they waited for a processor
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else was using the machine."""
+        return self.held_up > HELD_UP or any(one > MOVED for one in self.moved.values())
 
     def predicted(self, part: Part) -> Prediction:
-        return predict(part, self.roofs, self.counted.passing[part.phase])
+        return predict(part, self.roofs, self.counted.passes[part.phase])
 
     def error(self, part: Part) -> float | None:
         """(predicted - measured) / measured; lower quartiles, for what else the machine does only adds."""
@@ -64,18 +90,33 @@ def run(loaded: LoadedModel, prompt: Prompt, counted: Counted, cycles: int = CYC
     device, threads = loaded.device, _threads(loaded)
     cost, begun = reading_cost(device), perf_counter()
     times: dict[Probe, list[Latency]] = {}
-    rounds, timed = Rounds(loaded, prompt, counted, cost), None
+    rounds, timed, contention = Rounds(loaded, prompt, counted, cost), None, Contention()
     for cycle in range(cycles):
         if cycle and (perf_counter() - begun) * (cycle + 1) / cycle > BUDGET:
             break
         for at, group in enumerate(groups):
-            for probe, took in measure(group, str(device), cost).items():
-                times.setdefault(probe, []).append(took)
+            with contention.watched():
+                for probe, took in measure(group, str(device), cost).items():
+                    times.setdefault(probe, []).append(took)
             roofs = Roofs(str(device), threads, {probe: together(one) for probe, one in times.items()})
             yield Found(counted, roofs, timed, (cycle + 0.7 * (at + 1) / len(groups)) / cycles)
-        timed = rounds(RUNS)
-        yield Found(counted, roofs, timed, min((cycle + 1) / cycles, 0.999))
-    yield Found(counted, roofs, timed, 1.0)
+        with contention.watched():
+            timed = rounds(RUNS)
+            for probe, took in measure(list(steady().values()), str(device), cost).items():
+                times.setdefault(probe, []).append(took)
+        yield Found(counted, roofs, timed, min((cycle + 1) / cycles, 0.999), moved(times), contention.share)
+    yield Found(counted, roofs, timed, 1.0, moved(times), contention.share)
+
+
+def steady() -> dict[str, Probe]:
+    """Limits that are measured on both sides of the parts."""
+    return {"bandwidth": read_probes()[-1], "throughput": peak_probe("fp32")}
+
+
+def moved(times: Mapping[Probe, Sequence[Latency]]) -> dict[str, float]:
+    """How far these limits moved, from the fastest lower quartile to the slowest median."""
+    found = {name: times[probe] for name, probe in steady().items() if probe in times}
+    return {name: max(one.median for one in took) / min(one.low for one in took) - 1 for name, took in found.items()}
 
 
 def _threads(loaded: LoadedModel) -> int | None:

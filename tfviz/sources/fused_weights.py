@@ -35,7 +35,16 @@ def lay_side_by_side(model: nn.Module) -> nn.Module:
         weight = nn.Parameter(_laid(head.weight.detach()), requires_grad=False)
         for module, name in users[id(head.weight)]:  # a tied table is looked up in the same storage
             setattr(module, name, weight)
+        if weight.device.type == "cpu" and weight.dtype != torch.float32:
+            head.register_forward_pre_hook(one_row)
     return model
+
+
+def one_row(head: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The last of n positions is one row with the strides of all n, and for such a row oneDNN first copies the whole
+    weight (54 MiB in SmolLM2); with strides of its own it does not."""
+    x, *rest = args
+    return (x.flatten().view(x.shape), *rest) if x.shape[:-1].numel() == 1 else args
 
 
 def _users(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:

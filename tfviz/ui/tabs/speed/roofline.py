@@ -2,17 +2,14 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from tfviz.ui.components.picture import Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator
-from tfviz.ui.tabs.speed.roofline_picture import Where, picture
-
-if TYPE_CHECKING:  # torch comes with it
-    from tfviz.inference.roofline import Roofs
+from tfviz.ui.tabs.speed.roofline_picture import Where, before, picture
 
 KEY = "speed.roofline"
 TOKENS = (16, 512, 128)  # fewest, most, at first
@@ -27,9 +24,14 @@ def draw(scene: Scene, n: float = TOKENS[2], measure: bool = False) -> Iterator[
 
     assert scene.trace is not None
     tokens, where = int(n), _where(scene, int(n))
-    counted = scene.examine(partial(roofline_parts.count, n=tokens))
     key = _key(scene, tokens)
-    found = scene.kept(key)
+    found, known = scene.kept(key), scene.kept(_of_machine(scene))
+    if found is not None and not measure:
+        yield picture(found.counted, found, found.roofs, where, scene.t)
+        return
+    if not measure:
+        yield before(known, where, scene.t)
+    counted = scene.examine(partial(roofline_parts.count, n=tokens))
     if measure:
         for found in scene.stream(partial(roofline_run.run, counted=counted)):
             if found.timed is not None:
@@ -40,8 +42,7 @@ def draw(scene: Scene, n: float = TOKENS[2], measure: bool = False) -> Iterator[
             scene.keep(_of_machine(scene), found.roofs)
         if scene.stop():
             return
-    roofs: Roofs | None = found.roofs if found is not None else scene.kept(_of_machine(scene))
-    yield picture(counted, found, roofs, where, scene.t)
+    yield picture(counted, found, known if found is None else found.roofs, where, scene.t)
 
 
 def _key(scene: Scene, n: int) -> Hashable:
@@ -75,7 +76,7 @@ def code() -> Sequence[Callable[..., Any]]:
     from tfviz.inference.operator_clock import OperatorClock
     from tfviz.inference.roofline import predict_operation, product_throughput, streaming
     from tfviz.inference.roofline_probes import measure_one
-    from tfviz.introspection.roofline_parts import product_of
+    from tfviz.introspection.roofline_operations import product_of
 
     return predict_operation, product_throughput, streaming, product_of, measure_one, OperatorClock
 

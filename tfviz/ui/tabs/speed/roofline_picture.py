@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch comes with them
 
 KEY = "speed.roofline"
 ALLOWED = 0.25  # median of |error| that is still a good prediction
-SUMMED = 0.25  # how far the parts' sum may be from the whole pass
+SUMMED = 0.25  # how far the parts' sum may be from the whole pass without a word about it
 NAMES = ("projections", "attention", "feed_forward", "head", "other")
 WORKING_SETS = {"dram": 2**28, "cache": 2**22}
 SHOWN_DTYPES = ("fp32", "fp16", "bf16", "int8")
@@ -32,6 +32,12 @@ class Where:
     device: str
     threads: int
     n: int  # tokens that were asked for
+
+
+def before(roofs: "Roofs | None", where: Where, t: Translator) -> Picture:
+    """What is there to show while the model's operators are counted: the machine's limits, if they are known."""
+    panels = [_limits(roofs, where, t)] if roofs is not None and roofs.times else []
+    return Picture(panels, notes=[t(f"{KEY}.ready", **vars(where)), t(f"{KEY}.counting")])
 
 
 def picture(
@@ -221,19 +227,20 @@ def badges(found: "Found", t: Translator) -> list[Badge]:
     told, counted = [], found.counted
     error = found.median_error
     if error is not None:
-        n = len(_measured(found))
-        key = "median" if error <= ALLOWED else "median.over"
-        fields = {"error": significant(100 * error), "n": n, "allowed": round(100 * ALLOWED)}
-        told.append(Badge(error <= ALLOWED, t(f"{KEY}.badge.{key}", **fields)))
+        said = {"error": significant(100 * error), "n": len(_measured(found)), "allowed": round(100 * ALLOWED)}
+        key = "median" if error <= ALLOWED else "median.busy" if found.busy else "median.over"
+        told.append(Badge(_verdict(error <= ALLOWED, found), t(f"{KEY}.badge.{key}", **said)))
+    if found.busy:
+        moved = {name: significant(100 * found.moved.get(name, 0.0)) for name in ("bandwidth", "throughput")}
+        told.append(Badge(None, t(f"{KEY}.badge.busy", held_up=significant(100 * found.held_up), **moved)))
     for phase in counted.phases:
         sums = found.sums(phase.name)
         if sums is None:
             continue
         summed, whole, predicted = sums
-        near = abs(summed / whole - 1) <= SUMMED
         fields = {"phase": t(f"{KEY}.phase.{phase.name}"), "share": significant(100 * summed / whole)}
         fields |= {"whole": milliseconds(whole), "predicted": milliseconds(predicted)}
-        told.append(Badge(near, t(f"{KEY}.badge.sum" if near else f"{KEY}.badge.sum.apart", **fields)))
+        told.append(_sum_badge(summed / whole, found, fields, t))
         told.append(Badge(None, t(f"{KEY}.badge.whole", error=signed(predicted / whole - 1), **fields)))
     if counted.formula is not None:
         own = sum(one.flops for one in counted.parts if one.phase == "decode" and one.name != "other")
@@ -241,3 +248,20 @@ def badges(found: "Found", t: Translator) -> list[Badge]:
         key = f"{KEY}.badge.flops" if same else f"{KEY}.badge.flops.differ"
         told.append(Badge(same, t(key, counted=f"{own:,}", formula=f"{counted.formula:,}")))
     return told
+
+
+def _verdict(good: bool, found: "Found") -> bool | None:
+    """What is off on a busy machine says nothing: neither good nor bad."""
+    return None if not good and found.busy else good
+
+
+def _sum_badge(share: float, found: "Found", fields: Mapping[str, str], t: Translator) -> Badge:
+    """Less than the whole is Python between operators. More cannot be, unless the machine was busy, or an accelerator
+    was waited for after each operator, which nobody does in a whole pass."""
+    if share < 1 - SUMMED:
+        return Badge(None, t(f"{KEY}.badge.sum.python", **fields))
+    if share <= 1 + SUMMED:
+        return Badge(True, t(f"{KEY}.badge.sum", **fields))
+    if found.roofs.device != "cpu":
+        return Badge(None, t(f"{KEY}.badge.sum.waited", **fields))
+    return Badge(_verdict(False, found), t(f"{KEY}.badge.sum.{'busy' if found.busy else 'more'}", **fields))
