@@ -5,23 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tfviz.inference.cache_size import CacheLayer, CacheShape
-from tfviz.inference.memory_plan import (
-    MOST,
-    Forward,
-    LayerShape,
-    Load,
-    Matrix,
-    Model,
-    Weights,
-    counted,
-    kept_bytes,
-    largest_load,
-    live_bytes,
-    optimizer_bytes,
-    plan,
-    total,
-    training_bytes,
-)
+from tfviz.inference.memory_activations import kept_bytes, live_bytes, training_bytes
+from tfviz.inference.memory_plan import MOST, largest_load, optimizer_bytes, plan, total
+from tfviz.inference.memory_shapes import Forward, LayerShape, Load, Matrix, Model, Weights, counted
 
 LINEAR = Matrix("feed_forward", "linear", (32, 64), 2)
 WEIGHTS = Weights((LINEAR, Matrix("norm", "plain", (64,))), fixed_bytes=8)
@@ -78,7 +64,34 @@ def test_what_is_kept_for_the_backward_pass() -> None:
     assert kept_bytes(FORWARD, load) == 2 * layer + end
     assert kept_bytes(FORWARD, replace(load, recompute=True)) == 2 * 4 * 10 * 64 + layer + end
     assert kept_bytes(FORWARD, replace(load, kernel="naive")) > kept_bytes(FORWARD, load) + 2 * 4 * 4 * 10 * 10 - 1
-    assert training_bytes(FORWARD, load) == max(2 * layer + end + 4000, 2 * layer + end + 4 * (1000 + 6400) - 4000)
+    assert training_bytes(FORWARD, load) == max(2 * layer + end + 8000, 2 * layer + end + 4 * (1000 + 6400) - 4000)
+
+
+def test_a_written_out_activation_is_counted_with_its_steps() -> None:
+    plain = replace(LAYER, widened=128)
+    written, load = replace(plain, bent=4, alive=4), Load(10, precision="fp32")
+    before, after = (Forward(((one, 2),), 64, 0) for one in (plain, written))
+    assert live_bytes(after, load) - live_bytes(before, load) == 4 * 10 * 2 * 128
+    assert kept_bytes(after, load) - kept_bytes(before, load) == 2 * 4 * 10 * 3 * 128
+
+
+@pytest.mark.parametrize("kernel", ["naive", "flash"])
+def test_a_bias_is_there_once_for_all_rows_and_its_distances_before_it(kernel: str) -> None:
+    layer = replace(LAYER, biased=True, stack="decoder", cross=True)
+    with_, without = (Forward(((one, 2),), 64, 0) for one in (layer, replace(layer, biased=False)))
+    one, more = (Load(1000, rows, source=10, precision="fp32", kernel=kernel) for rows in (1, 3))
+    bias = 4 * 4 * 1000 * 1010
+    masked = 4 * 4 * 1000 * 1000 + 1000 * 1000 if kernel == "flash" else 0
+    if kernel == "naive":
+        assert live_bytes(with_, one) - live_bytes(without, one) == bias
+        assert live_bytes(with_, more) - live_bytes(without, more) == bias
+    else:  # whichever is larger: the distances as whole numbers, or the biases
+        entered = 4 * (1000 * (2 * 64 + 64 + 32 + 32) + 10 * 64)
+        assert live_bytes(with_, one) == max(entered + 41 * 1000**2, entered + 4 * 1000 * 64 + bias + masked)
+    training = replace(one, training=True)
+    weights = 4 * 4 * 1000 * 1010  # the flash kernel has no gradient for a bias; naive: a second copy of the weights
+    extra = 0 if kernel == "naive" else 2 * 4 * 1000 * 64  # the output before rows of nothing are zeros
+    assert kept_bytes(with_, training) - kept_bytes(without, training) == 2 * (weights + extra) + 8 * 1000**2
 
 
 @pytest.mark.parametrize("training", [False, True])

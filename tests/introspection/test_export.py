@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from tfviz.introspection.export import (
     to_json,
     to_markdown,
 )
+from tfviz.messages import LANGUAGES
 
 HERE = Machine("CPU of <b>mine</b>", "cpu", 2, "AVX512", "Linux x86_64", "3.11.9", "2.13.0+cpu")
 RECORD = Record(
@@ -116,43 +118,56 @@ def changed(**changes: Any) -> str:
     ("text", "sentence"),
     [
         ("", "empty"),
-        ("{", "not JSON"),
-        ("[" * 100_000, "not JSON"),
+        ("{", "not JSON: it breaks off at line 1, letter 2"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "not a results file"),
         ('{"a": 1}', "not a results file"),
         ("a,b\n1,2", "not a results file"),
         ('{"tfviz": 2}', "version 2"),
-        ('{"tfviz": true}', "version True"),
-        ('{"tfviz": 1, "records": []}', "lacks"),
-        ('{"tfviz": 1, "machine": {}, "records": {}}', "lacks"),
-        ('{"tfviz": 1, "machine": {}, "records": []}', '"device" cannot be None'),
-        (changed(value=math.nan), "NaN"),
-        (changed(value="12"), '"value" cannot be 12'),
-        (changed(value=True), '"value" cannot be True'),
-        (changed(value=10**320), '"value" cannot be 1000'),
-        (changed(value=0).replace('"value": 0', '"value": 1e999'), '"value" cannot be inf'),
-        (changed(unit=None), '"unit" cannot be None'),
-        (changed(setting=[1]), '"setting" cannot be'),
-        (changed(setting={"n": [1]}), '"setting" cannot be'),
-        (changed(setting={f"n{i}": i for i in range(99)}), '"setting" cannot be'),
-        (changed(quantity="x" * 201), '"quantity" cannot be xxx'),
-        (changed(runs=-1), '"runs" cannot be -1'),
-        (changed(low="a"), '"low" cannot be a'),
+        ('{"tfviz": true}', "version true"),
+        ('{"tfviz": null}', "version null"),
+        ('{"tfviz": 1' + "9" * 5000 + "}", "too many digits"),
+        ('{"tfviz": 1, "records": []}', "no “machine”"),
+        ('{"tfviz": 1, "machine": {}, "records": {}}', "no list of “records”"),
+        ('{"tfviz": 1, "machine": {}, "records": []}', "has no “device”"),
+        (changed(value=math.nan), "holds NaN"),
+        (changed(value="12"), "“value” is 12; it must be a number"),
+        (changed(value=True), "“value” is true; it must be a number"),
+        (changed(value=10**320), "“value” is 1000"),
+        (
+            changed(value=0).replace('"value": 0', '"value": 1e999'),
+            "“value” is Infinity; it must be a number that is not infinite",
+        ),
+        (changed(unit=None), "Record 1 has no “unit”"),
+        (changed(setting=[1]), "“setting” is .*; it must be at most 32 names"),
+        (changed(setting={"n": [1]}), "“setting” is .*; it must be at most 32 names"),
+        (changed(setting={f"n{i}": i for i in range(99)}), "“setting” is .*; it must be at most 32 names"),
+        (changed(quantity="x" * 201), "“quantity” is xxx.*; it must be a text of at most 200 letters"),
+        (changed(runs=-1), "“runs” is -1; it must be a whole number, 0 or more"),
+        (changed(low="a"), "“low” is a; it must be a number"),
         (json.dumps({**json.loads(changed()), "records": [3]}), "Record 1 is not"),
         (json.dumps({**json.loads(changed()), "records": [{}] * (MOST_RECORDS + 1)}), "at most 5,000"),
         (" " * MOST_BYTES + changed(), "larger than 1 MB"),
         (to_csv(HERE, []), "no figures"),
-        (to_csv(HERE, [RECORD]) + "x\r\n", "do not fit"),
-        (to_csv(HERE, [RECORD]).replace("0.25", "fast"), '"value" cannot be fast'),
-        (to_csv(HERE, [RECORD]).replace("0.25", "nan"), '"value" cannot be nan'),
-        (to_csv(HERE, [RECORD]).replace("0.25", ""), '"value" cannot be None'),
+        (to_csv(HERE, [RECORD]).replace("unit", "units", 1), "no column “unit”"),
+        (to_csv(HERE, [RECORD]).replace("low", "unit", 1), "column “unit” more than once"),
+        (to_csv(HERE, [RECORD]) + '"x', "quotation marks"),
+        (to_csv(HERE, [RECORD]).replace("machine.torch", "torch"), "has no “torch”"),
+        ("\x89PNG\r\n\x1a\n\x00\x00", "not a results file"),
+        ("x" * 20_000_000, "larger than 1 MB"),
+        (to_csv(HERE, [RECORD]) + "x\r\n", "the heading has 17 cells, row 3 has 1"),
+        (to_csv(HERE, [RECORD]).replace("0.25", "fast"), "“value” is fast; it must be a number"),
+        (to_csv(HERE, [RECORD]).replace("0.25", "nan"), "“value” is NaN; it must be a number"),
+        (to_csv(HERE, [RECORD]).replace("0.25", ""), "Record 1 has no “value”"),
         (to_csv(HERE, [RECORD]) + to_csv(replace(HERE, threads=4), [RECORD]).splitlines()[1], "2 machines"),
         (to_csv(HERE, [RECORD]).replace("flash", '"""\\q"""'), "quotation marks"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(text: str, sentence: str) -> None:
-    with pytest.raises(BadFile, match=sentence):
+    with pytest.raises(BadFile, match=sentence) as caught:
         read(text)
+    for language in LANGUAGES:  # none of Python's words
+        assert not re.search(r"\b(None|True|False|inf|nan|NoneType|dict)\b", caught.value.in_language(language))
 
 
 def test_a_csv_is_what_a_spreadsheet_expects() -> None:

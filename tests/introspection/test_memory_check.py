@@ -9,18 +9,21 @@ from tfviz.introspection.memory_check import checks, learning
 TEXT = "The animal didn't cross the street because it was too tired"
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "t5"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "t5", "bart", "gemma2"])
 def test_weights_cache_and_gradients_meet_the_formula(name: str, loaded: Loaded) -> None:
     model = loaded(name)
     prompt = model.prompt(TEXT, "the cat saw" if model.family == "encoder-decoder" else None)
     steps = list(checks(model, prompt))
     found = {one.name: one for one in steps[-1].found}
     assert steps[-1].part == 1 and [one.part for one in steps] == sorted(one.part for one in steps)
-    assert {"weights", "naive", "flash", "kept", "gradients", "training"} <= set(found)
+    assert {"weights", "naive", "kept", "gradients", "training"} <= set(found)
+    assert ("flash" in found) == (name != "gemma2")  # which caps its scores
     assert ("cache" in found) == (model.family != "encoder")
     assert all(one.predicted == one.measured for one in found.values() if one.exact)
-    if name in ("llama", "bert"):  # GPT-2's activation is written out in many steps, T5 adds a bias of n x n
-        assert all(abs(found[one].error) < 0.15 for one in ("kept", "naive"))
+    if name != "gemma2":  # four norms a layer, and a cap
+        assert all(abs(found[one].error) < 0.04 for one in ("kept", "naive"))
+    if name not in ("gemma2", "bert"):  # of a tiny model without a head the kernel's own scratch is a fifth
+        assert all(abs(found[one].error) < 0.03 for one in ("flash", "training"))
     assert all(one.grad is None and not one.requires_grad for one in model.model.parameters())
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.checkpoints import LLAMA_LIKE, VOCABULARY, byte_level_tokenizer
+from tfviz.inference.measure import peak_extra_bytes
 from tfviz.inference.precision import PRECISIONS, weight_bytes
 from tfviz.inference.precision.int4 import GROUP, Int4Linear, packed_block
 from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call
@@ -351,6 +352,23 @@ def test_a_model_that_nobody_holds_any_more_is_forgotten(models: Models) -> None
     del model
     gc.collect()
     assert len(written._steps) == known
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_the_head_reads_its_weight_where_it_lies(precision: str) -> None:
+    torch.manual_seed(0)
+    head = nn.Linear(64, 4096, bias=False).to(PRECISIONS[precision].dtype)
+
+    class Model(nn.Sequential):
+        def get_output_embeddings(self) -> nn.Module:
+            return head
+
+    hidden = torch.randn(1, 16, 64, dtype=head.weight.dtype)
+    last, before = hidden[:, -1:], head(hidden[:, -1:].clone(memory_format=torch.contiguous_format))
+    lay_side_by_side(Model(head))
+    assert torch.equal(head(last), before) and head(hidden).shape == (1, 16, 4096)
+    nbytes = head.weight.numel() * head.weight.element_size()
+    assert peak_extra_bytes(lambda: head(last), torch.device("cpu")) < nbytes / 2
 
 
 def test_onednn_is_on_again_after_two_that_wanted_it_off() -> None:

@@ -14,6 +14,7 @@ from tests.conftest import Loaded
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable, TfvizError
 from tfviz.inference.precision import PRECISIONS, weight_bytes
+from tfviz.messages import LANGUAGES
 from tfviz.sources import config_file
 from tfviz.sources.catalog import CATALOG
 from tfviz.sources.config_file import config_text
@@ -74,28 +75,68 @@ def test_a_model_type_that_nobody_knows_is_counted_by_a_formula() -> None:
     assert unknown.weights.by_kind() == known.weights.by_kind()
 
 
-HARM: list[tuple[str, Any]] = [
-    ("num_hidden_layers", 10**9),
-    ("num_hidden_layers", -3),
-    ("hidden_size", -64),
-    ("hidden_size", "64"),
-    ("hidden_size", [64]),
-    ("intermediate_size", 10**30),
-    ("vocab_size", -1),
-    ("num_attention_heads", 0),
-    ("vocab_size", 1e300),
-    ("hidden_act", "x" * 5000),
-    ("intermediate_size", {"a": {"b": {"c": {"d": {}}}}}),
+ODD: list[tuple[str, Any, str]] = [  # entry, value, what the sentence says is allowed
+    ("num_hidden_layers", 10**9, "at most 1,000"),
+    ("num_hidden_layers", -3, "1 or more"),
+    ("hidden_size", -64, "1 or more"),
+    ("hidden_size", "64", "whole number"),
+    ("hidden_size", [64], "whole number"),
+    ("intermediate_size", 10**30, "from 1 to 268,435,456"),
+    ("intermediate_size", 0, "from 1 to 268,435,456"),
+    ("intermediate_size", True, "from 1 to 268,435,456"),
+    ("intermediate_size", "x", "from 1 to 268,435,456"),
+    ("intermediate_size", {"a": {"b": {"c": {"d": {}}}}}, "from 1 to 268,435,456"),
+    ("vocab_size", 0, "from 1 to 268,435,456"),
+    ("vocab_size", 1e300, "from 1 to 268,435,456"),
+    ("vocab_size", "100", "from 1 to 268,435,456"),
+    ("num_attention_heads", 0, "1 or more"),
+    ("hidden_act", 5, "text|activation function"),
+    ("tie_word_embeddings", "yes", "true or false"),
+    ("architectures", "LlamaForCausalLM", "a list of texts"),
+    ("text_config", 5, "an object in braces"),
+    ("model_type", 5, "a text of at most"),
+    ("_name_or_path", ["a"], "a text of at most"),
+]
+OF_THE_CLASS: list[tuple[str, Any, str]] = [  # entries that transformers' class alone reads
+    ("hidden_act", "x" * 5000, "activation function"),
+    ("hidden_act", "nonsense", "activation function"),
+    ("mlp_bias", "x", "true or false"),
+    ("rms_norm_eps", None, "a number"),
+    ("rms_norm_eps", "x", "a number"),
+    ("use_cache", "maybe", "true or false"),
+    ("vocab_size", None, "from 1 to 268,435,456"),
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), HARM, ids=lambda one: str(one)[:20])
-def test_numbers_that_make_no_sense_are_a_sentence(name: str, value: Any) -> None:
-    for kind in ("llama", "nobody"):
-        with pytest.raises(TfvizError):
-            model_from(json.dumps({**LLAMA, "model_type": kind, name: value, "hidden_act_": 0}))
-            if kind == "nobody":
-                raise TfvizError("cache.planner.paste")  # the formula may not read this entry
+@pytest.mark.parametrize(
+    ("kind", "one"), [(k, o) for k in ("llama", "nobody") for o in ODD] + [("llama", o) for o in OF_THE_CLASS]
+)
+def test_an_odd_entry_is_named_with_its_value_and_what_is_allowed(kind: str, one: tuple[str, Any, str]) -> None:
+    name, value, allowed = one
+    with pytest.raises(TfvizError, match=allowed) as caught:
+        model_from(json.dumps({**LLAMA, "model_type": kind, name: value}))
+    for language in LANGUAGES:
+        said = caught.value.in_language(language)
+        assert name in said and json.dumps(value)[:30] in said and "缓存" not in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model_type": "bert", "hidden_size": 63}, "make no model of kind bert"),
+        ({"model_type": "nobody", "num_hidden_layers": None}, "num_hidden_layers, which the parameters depend on"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is null; it must be a whole number"),
+    ],
+)
+def test_refusals_are_about_the_model_and_not_its_cache(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TfvizError, match=sentence) as caught:
+        model_from(json.dumps({**LLAMA, **changes}))
+    assert "cache" not in str(caught.value) and "缓存" not in caught.value.in_language("zh")
+
+
+def test_an_activation_of_a_model_that_nobody_knows_may_be_its_own() -> None:
+    own = {**LLAMA, "model_type": "nobody", "hidden_act": "swiglu_of_ours"}
+    assert model_from(json.dumps(own)).weights.by_kind()["feed_forward"] == 2 * 3 * 64 * 128
 
 
 @pytest.mark.parametrize(

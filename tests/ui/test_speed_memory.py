@@ -11,7 +11,7 @@ from tests.inference.test_memory_plan import MODEL
 from tests.ui.test_cache_steps import failing, scene, traced
 from tests.ui.test_cache_steps import workbench as workbench
 from tfviz.errors import TfvizError
-from tfviz.inference.memory_plan import Load
+from tfviz.inference.memory_shapes import Load
 from tfviz.introspection.memory_check import Check, Checks
 from tfviz.introspection.workbench import Workbench
 from tfviz.messages import LANGUAGES

@@ -141,6 +141,15 @@ def test_a_bad_file_is_an_error_beside_the_figures(scene: Scene, text: Any) -> N
     assert "12.5 ms" in picture.panels[-1].html
 
 
+def test_a_bad_file_leaves_the_last_good_comparison(scene: Scene) -> None:
+    good = export.to_json(THERE, OTHERS)
+    picture = results.draw(scene, {"file": '{"tfviz": 3}', "last": good})
+    assert "version 3" in picture.panels[0].data["error"] and picture.panels[0].data["compared"]
+    assert "3 rows matched" in picture.badges[-1].text
+    newer = results.draw(scene, {"file": good, "last": "{"})
+    assert newer.panels[0].data["compared"] and not newer.panels[0].data["error"]
+
+
 def test_what_is_no_number_is_counted_out(scene: Scene) -> None:
     scene.bench.results.put("bad", None, [replace(RECORDS[0], value=float("nan"))])
     assert "1 figures that are infinite" in results.draw(scene, {}).notes[0]

@@ -54,13 +54,19 @@ def memory_bars(
                 "barmode": "stack",
                 "bargap": 0.35,
                 "height": 110 + 44 * len(rows),
-                "margin": {"l": 8, "r": 16, "t": 28, "b": 84},
+                "margin": {"l": room(labels), "r": 16, "t": 28, "b": 84},
                 "legend": {"orientation": "h", "y": -52 / max(44 * len(rows), 60), "yanchor": "top", "x": 0},
                 "showlegend": True,
                 "xaxis": {**base["xaxis"], "range": [0, 1.05 * top], "showgrid": True},
-                "yaxis": {**base["yaxis"], "autorange": "reversed", "automargin": True},
+                "yaxis": {**base["yaxis"], "autorange": "reversed"},
                 "shapes": [line],
                 "annotations": [said],
             },
         }
     )
+
+
+def room(labels: Sequence[str]) -> int:
+    """Pixels of the longest label beside its bar. Plotly's automargin lays everything out twice to find out."""
+    widths = [sum(13.0 if ord(letter) > 0x2E7F else 7.2 for letter in label) for label in labels]
+    return round(16 + max(widths, default=0.0))

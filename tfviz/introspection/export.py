@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from tfviz.errors import TfvizError
+from tfviz.errors import Phrase, TfvizError
 from tfviz.inference.records import Machine, Record, Setting
 
 VERSION = 1
@@ -24,6 +24,7 @@ LARGEST = 2**53  # whole numbers beyond it differ from one JSON reader to the ne
 COLUMNS = ("experiment", "quantity", "value", "unit", "low", "high", "runs", "at")
 NUMBERS = ("value", "low", "high", "runs")
 TEXTS = ("experiment", "quantity", "unit", "at")
+NEEDED = ("experiment", "quantity", "value", "unit")
 SETTING, MACHINE = "setting.", "machine."  # before a column's name
 FORMULA = tuple("=+-@\t\r'")  # what a spreadsheet would compute; an apostrophe before it says that it is text
 
@@ -46,24 +47,33 @@ def to_json(machine: Machine, records: Sequence[Record]) -> str:
 def from_json(text: str) -> tuple[Machine, list[Record]]:
     """The inverse of `to_json`. `BadFile` for anything else."""
     _fits(text)
-    try:
-        found = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        raise BadFile("speed.results.error.json") from None
+    found = _parsed(text)
     if not isinstance(found, dict) or "tfviz" not in found:
         raise BadFile("speed.results.error.other")
     if found["tfviz"] is True or found["tfviz"] != VERSION:
         raise BadFile("speed.results.error.version", version=_short(found["tfviz"]), known=VERSION)
-    rows = found.get("records")
-    if not isinstance(rows, list) or not isinstance(found.get("machine"), dict):
-        raise BadFile("speed.results.error.parts")
+    for name, kind in (("machine", dict), ("records", list)):
+        if not isinstance(found.get(name), kind):
+            raise BadFile(f"speed.results.error.{name}")
+    rows = found["records"]
     if len(rows) > MOST_RECORDS:
         raise BadFile("speed.results.error.many", n=f"{len(rows):,}", most=f"{MOST_RECORDS:,}")
     return _machine(found["machine"]), [_record(row, i) for i, row in enumerate(rows, start=1)]
 
 
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text.removeprefix("\ufeff"), parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        raise BadFile("speed.results.error.json", line=f"{error.lineno:,}", column=f"{error.colno:,}") from None
+    except (ValueError, RecursionError) as error:  # also whole numbers of more than 4,300 digits
+        if isinstance(error, BadFile):
+            raise
+        raise BadFile("speed.results.error.deep") from None
+
+
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise BadFile("speed.results.error.constant", name=name)
 
 
 # ---- CSV
@@ -129,14 +139,20 @@ def from_csv(text: str) -> tuple[Machine, list[Record]]:
     except csv.Error:
         raise BadFile("speed.results.error.csv") from None
     head = [_bare(name) for name in rows[0]] if rows else []
-    if len(set(head)) != len(head) or not {"experiment", "quantity", "value", "unit"} <= set(head):
+    missing = [name for name in NEEDED if name not in head]
+    if len(missing) == len(NEEDED):
         raise BadFile("speed.results.error.other")
+    if missing:
+        raise BadFile("speed.results.error.column", name=missing[0])
+    if len(set(head)) != len(head):
+        raise BadFile("speed.results.error.twice", name=_short(next(name for name in head if head.count(name) > 1)))
     if len(rows) - 1 > MOST_RECORDS:
         raise BadFile("speed.results.error.many", n=f"{len(rows) - 1:,}", most=f"{MOST_RECORDS:,}")
     if len(rows) < 2:
         raise BadFile("speed.results.error.empty")
-    if any(len(row) != len(head) for row in rows):
-        raise BadFile("speed.results.error.csv")
+    for i, row in enumerate(rows, start=1):
+        if len(row) != len(head):
+            raise BadFile("speed.results.error.cells", i=f"{i:,}", n=len(row), columns=len(head))
     lines = [dict(zip(head, row, strict=True)) for row in rows[1:]]
     machines = {tuple((name, one[name]) for name in head if name.startswith(MACHINE)) for one in lines}
     if len(machines) > 1:
@@ -229,10 +245,11 @@ def _fits(text: str) -> None:
 def _machine(found: Mapping[str, Any]) -> Machine:
     values: dict[str, Any] = {}
     for one in fields(Machine):
-        value = found.get(one.name)
-        good = _is_count(value) or value is None if one.name == "threads" else _is_text(value)
-        if not good:
-            raise BadFile("speed.results.error.machine", name=one.name, value=_short(value))
+        value, allowed = found.get(one.name), "count" if one.name == "threads" else "text"
+        if value is None and allowed == "text":
+            raise BadFile("speed.results.error.machine_lacks", name=one.name)
+        if value is not None and not CHECKS[allowed](value):
+            raise BadFile("speed.results.error.machine_entry", **_unfit(one.name, value, allowed))
         values[one.name] = value
     return Machine(**values)
 
@@ -240,14 +257,18 @@ def _machine(found: Mapping[str, Any]) -> Machine:
 def _record(row: Any, i: int) -> Record:
     if not isinstance(row, dict):
         raise BadFile("speed.results.error.record", i=f"{i:,}")
-    checks = {**dict.fromkeys(TEXTS, _is_text), "value": _is_number, "low": _is_number, "high": _is_number}
-    checks |= {"runs": _is_count, "setting": _is_setting}
-    given = {name: row[name] for name in checks if row.get(name) is not None}
-    for name in checks:
-        missing = name not in given and name in ("experiment", "setting", "quantity", "value", "unit")
-        if missing or (name in given and not checks[name](given[name])):
-            raise BadFile("speed.results.error.entry", i=f"{i:,}", name=name, value=_short(row.get(name)))
+    given = {name: row[name] for name in ENTRIES if row.get(name) is not None}
+    for name, allowed in ENTRIES.items():
+        if name not in given and name in (*NEEDED, "setting"):
+            raise BadFile("speed.results.error.lacks", i=f"{i:,}", name=name)
+        if name in given and not CHECKS[allowed](given[name]):
+            raise BadFile("speed.results.error.entry", i=f"{i:,}", **_unfit(name, given[name], allowed))
     return Record(**{**given, "value": float(given["value"])})
+
+
+def _unfit(name: str, value: Any, allowed: str) -> dict[str, Any]:
+    limits = {"most": LONGEST_TEXT, "settings": MOST_SETTINGS}
+    return {"name": name, "value": _short(value), "allowed": Phrase(f"speed.results.allowed.{allowed}", limits)}
 
 
 def sound(records: Sequence[Record]) -> list[Record]:
@@ -284,5 +305,15 @@ def _is_setting(value: object) -> bool:
 
 
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)[: LONGEST_TEXT + 1]
+    """As it stands in a file."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:40]}\u2026"
+
+
+CHECKS = {"text": _is_text, "number": _is_number, "count": _is_count, "setting": _is_setting}
+ENTRIES = {  # of a record -> what is allowed there
+    **dict.fromkeys(TEXTS, "text"),
+    **dict.fromkeys(("value", "low", "high"), "number"),
+    "runs": "count",
+    "setting": "setting",
+}

@@ -15,11 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from tfviz.errors import TfvizError
+from tfviz.errors import TfvizError, UnsupportedHere
 from tfviz.inference.cache_size import CACHE_PRECISIONS, CacheShape, cache_bytes
 from tfviz.inference.free_memory import free_bytes
 from tfviz.inference.measure import latency, peak_extra_bytes
-from tfviz.inference.memory_plan import FLOAT_BYTES, Forward, Load, kept_bytes, live_bytes, training_bytes
+from tfviz.inference.memory_activations import kept_bytes, live_bytes, training_bytes
+from tfviz.inference.memory_shapes import FLOAT_BYTES, Forward, Load
 from tfviz.inference.precision import weight_bytes
 from tfviz.introspection.cache_cost import cache_bytes_at, inputs_of_length
 from tfviz.model.attention_call import AttentionCall, attention_call
@@ -71,17 +72,19 @@ def checks(loaded: LoadedModel, prompt: Prompt) -> Iterator[Checks]:
     """A job for `Scene.stream`: one quantity a step."""
     model, found = model_of(loaded), [weights_check(loaded)]
     yield Checks(tuple(found), 0.02)
-    n, few = _affordable(loaded, prompt), min(TRAINED, loaded.token_limit - 1)
+    kernel = _usable(loaded, prompt)
+    n, few = _affordable(loaded, prompt, kernel), min(TRAINED, loaded.token_limit - 1)
     source = prompt.n_tokens if loaded.family == "encoder-decoder" else 0
     load = Load(n, 1, source, loaded.precision, all_logits=not _last_only(loaded))
-    left_out = _left_out(loaded, model.forward, replace(load, context=few))
+    trained = replace(load, context=few, kernel=kernel)
+    left_out = _left_out(loaded, model.forward, trained)
     steps: list[Callable[[], list[Check]]] = []
     if loaded.family != "encoder" and loaded.has_logits:
-        steps.append(partial(_cache, loaded, prompt, model.cache, n, source))
-    for kernel in ("naive", "flash"):
-        steps.append(partial(_pass, loaded, prompt, model.forward, replace(load, kernel=kernel)))
+        steps.append(partial(_cache, loaded, prompt, model.cache, replace(load, kernel=kernel)))
+    for one in ("naive", "flash"):
+        steps.append(partial(_pass, loaded, prompt, model.forward, replace(load, kernel=one)))
     if not left_out:
-        steps.append(partial(_training, loaded, prompt, model.forward, replace(load, context=few)))
+        steps.append(partial(_training, loaded, prompt, model.forward, trained))
     for i, step in enumerate(steps):
         yield Checks(tuple(found), (i + 0.5) / (len(steps) + 0.5), left_out)
         try:
@@ -91,12 +94,21 @@ def checks(loaded: LoadedModel, prompt: Prompt) -> Iterator[Checks]:
     yield Checks(tuple(found), 1.0, left_out)
 
 
-def _affordable(loaded: LoadedModel, prompt: Prompt) -> int:
+def _usable(loaded: LoadedModel, prompt: Prompt) -> str:
+    """flash, if this model's scores can be computed by it: Gemma-2 caps them."""
+    try:
+        loaded.run(inputs_of_length(loaded, prompt, 2), AttentionCall("flash"))
+    except UnsupportedHere:
+        return "naive"
+    return "flash"
+
+
+def _affordable(loaded: LoadedModel, prompt: Prompt, kernel: str) -> int:
     """How many tokens one pass reads in about `SECONDS`: doubled for as long as that leaves time."""
     most = min(TOKENS, loaded.token_limit - 1)
     n = min(FEWEST, most)
     while n < most:
-        run = partial(loaded.run, inputs_of_length(loaded, prompt, n), AttentionCall("flash"))
+        run = partial(loaded.run, inputs_of_length(loaded, prompt, n), AttentionCall(kernel))
         took = latency(run, repeats=1, warmup=0)
         if 2 * took.median > SECONDS:
             break
@@ -108,15 +120,16 @@ def _last_only(loaded: LoadedModel) -> bool:
     return loaded.family == "decoder" and not hasattr(loaded, "transformer")
 
 
-def _cache(loaded: LoadedModel, prompt: Prompt, shape: CacheShape, n: int, source: int) -> list[Check]:
-    """Of the tensors that a prefill of `n` tokens leaves behind."""
+def _cache(loaded: LoadedModel, prompt: Prompt, shape: CacheShape, load: Load) -> list[Check]:
+    """Of the tensors that a prefill leaves behind."""
+    n = load.context
     decoding = loaded.decoding(inputs_of_length(loaded, prompt, n))
-    with attention_call(AttentionCall("flash")):
+    with attention_call(AttentionCall(load.kernel)):
         decoding.logits()
     layers = list(decoding.held())
     bits = 8 * layers[0].key.element_size()
     precision = next(one for one in CACHE_PRECISIONS.values() if one.bits == bits)
-    predicted = cache_bytes(shape, n, 1, precision, source)
+    predicted = cache_bytes(shape, n, 1, precision, load.source)
     return [Check("cache", n, predicted, cache_bytes_at(decoding, n)[0], exact=True)]
 
 

@@ -1,17 +1,17 @@
 """The config.json of a hub id or a local folder, and nothing else of the model: a few kilobytes, no weights."""
 
 import json
-import logging
 import os
 from pathlib import Path
 
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable
+from tfviz.sources import hub
 from tfviz.sources.cache_config import LONGEST
-from tfviz.sources.locate import HUB_ID, HUB_SECONDS, LONGEST_HUB_ID, LONGEST_PATH, _is_path, _pairs, _shown
+from tfviz.sources.locate import HUB_ID, LONGEST_HUB_ID, LONGEST_PATH, _is_path, _pairs, _shown
 
 NAME = "config.json"
-log = logging.getLogger(__name__)
+LONGEST_FILE = 4 * LONGEST  # bytes: a letter has up to four
 
 
 def config_text(model: str, settings: Settings) -> str:
@@ -41,37 +41,17 @@ def _local(model: str, settings: Settings) -> Path:
 def fetched(repo: str) -> Path:
     """From the Hugging Face cache, else from the hub; a file that is too large for a config is not downloaded."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         return Path(hf_hub_download(repo, NAME, local_files_only=True))
     except LocalEntryNotFoundError:
         pass  # not there yet
-    try:
-        ahead = hf_hub_download(repo, NAME, dry_run=True, etag_timeout=HUB_SECONDS)
-        if (ahead.file_size or 0) > 4 * LONGEST:
+    with hub.in_sentences(repo, "speed.memory.error.hub"):
+        sizes = {file.rfilename: file.size or 0 for file in hub.repository(repo).siblings or []}
+        if sizes.get(NAME, LONGEST_FILE + 1) > LONGEST_FILE:
             raise ModelUnavailable("error.no_config", model=repo)
-        return Path(hf_hub_download(repo, NAME, etag_timeout=HUB_SECONDS))
-    except GatedRepoError:
-        raise ModelUnavailable("error.gated", model=repo) from None
-    except RepositoryNotFoundError:
-        raise ModelUnavailable("error.not_found", model=repo) from None
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as failure:
-        log.warning("hub: %s: %s", repo, failure)
-        raise ModelUnavailable("speed.memory.error.hub", model=repo) from None
-    except EntryNotFoundError:
-        raise ModelUnavailable("error.no_config", model=repo) from None
-    except (HfHubHTTPError, HTTPError) as failure:
-        log.warning("hub: %s: %s", repo, failure)
-        raise ModelUnavailable("speed.memory.error.hub", model=repo) from None
+        return Path(hf_hub_download(repo, NAME, etag_timeout=hub.HUB_SECONDS))
 
 
 def _read(path: Path, model: str) -> str:

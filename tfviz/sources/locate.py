@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable
-from tfviz.sources import gguf_reader, wheels
+from tfviz.sources import gguf_reader, hub, wheels
 from tfviz.sources.catalog import CatalogEntry, find_entry
 from tfviz.sources.wheels import Progress
 
@@ -49,7 +49,6 @@ WANTED = (
 )
 HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", re.ASCII)
 LONGEST_HUB_ID, LONGEST_PATH = 96, 1024
-HUB_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -298,19 +297,11 @@ def _cached(entry: CatalogEntry, settings: Settings) -> Located | None:
 
 
 def _from_hub(entry: CatalogEntry, settings: Settings, progress: Progress | None) -> Located:
-    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import hf_hub_download, snapshot_download
 
     repo, model = str(entry.repo), entry.id
-    try:
-        info = HfApi().model_info(repo, files_metadata=True, timeout=HUB_SECONDS)
+    with hub.in_sentences(model):
+        info = hub.repository(repo)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
         check_listing(sizes, model)
         if not entry.wheel:
@@ -319,13 +310,6 @@ def _from_hub(entry: CatalogEntry, settings: Settings, progress: Progress | None
         total = sum(size for name, size in sizes.items() if any(fnmatch.fnmatch(name, want) for want in WANTED))
         bar = _byte_bar(progress, total) if progress else None
         folder = Path(snapshot_download(repo, allow_patterns=list(WANTED), tqdm_class=bar))
-    except GatedRepoError:
-        raise ModelUnavailable("error.gated", model=model) from None
-    except RepositoryNotFoundError:
-        raise ModelUnavailable("error.not_found", model=model) from None
-    except (HfHubHTTPError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as failure:
-        log.warning("hub: %s: %s", model, failure)
-        raise ModelUnavailable("error.hub_unreachable", model=model) from None
     if progress:
         progress(total, total)
     if not entry.wheel:

@@ -3,7 +3,8 @@
  * window.tfviz.views.results(box, data, api). data, from tfviz/ui/tabs/speed/results.py:
  *   files     {json, csv, markdown}: the texts; none where nothing was measured;  count: how many figures, in words
  *   compared  another file is being compared;  error: why one could not be read;  most: bytes of a file;  words
- * Asks (api.ask): {file: text} for the comparison, {} for the newest figures alone. The file itself stays in this page. */
+ * Asks (api.ask): {file: text, last: the text compared before} for the comparison, {} for the newest figures alone. The
+ * files themselves stay in this page. */
 (() => {
   const { el } = window.tfviz;
   const KINDS = { json: ['JSON', 'application/json', 'json'], csv: ['CSV', 'text/csv', 'csv'], markdown: ['Markdown', 'text/markdown', 'md'] };
@@ -16,14 +17,15 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  const ask = state => state.api.ask(state.file ? { file: state.file } : {});
+  const ask = state => state.api.ask(state.good.file ? { file: state.good.file } : {});
 
-  function compare(state, text, name) {
+  function compare(state, file, name) {
     state.pasted.value = '';
-    if (new Blob([text]).size > state.data.most) return tell(state, state.data.words.large);
-    Object.assign(state, { file: text, name });
+    if (!file.trim()) return tell(state, state.data.words.nothing);
+    if (new Blob([file]).size > state.data.most) return tell(state, state.data.words.large);
+    state.next = { file, name };
     tell(state, '');
-    ask(state);
+    state.api.ask(state.good.file ? { file, last: state.good.file } : { file });
   }
 
   async function take(state, file) {
@@ -34,7 +36,7 @@
   function tell(state, text) { state.error.textContent = text; state.error.hidden = !text; }
 
   function build(box) {
-    const state = { box, file: '', name: '' }, root = el('div', 'tv-results-files', box);
+    const state = { box, good: { file: '', name: '' }, next: null }, root = el('div', 'tv-results-files', box);
     const row = el('div', 'tv-results-row', root);
     state.count = el('b', '', row);
     state.save = el('span', 'tv-results-save', row, { role: 'group' });
@@ -53,13 +55,13 @@
     state.pasted.addEventListener('paste', event => {
       const [file] = event.clipboardData.files, text = event.clipboardData.getData('text');
       event.preventDefault();
-      if (file) take(state, file); else if (text.trim()) compare(state, text, '');
+      if (file) take(state, file); else compare(state, text, '');
     });
     state.pasted.addEventListener('keydown', event => { if (event.key === 'Enter' && state.pasted.value.trim()) { event.preventDefault(); compare(state, state.pasted.value, ''); } });
     for (const [name, over] of [['dragenter', true], ['dragover', true], ['dragleave', false], ['drop', false]]) {
       drop.addEventListener(name, event => { event.preventDefault(); drop.classList.toggle('over', over); });
     }
-    drop.addEventListener('drop', event => { const [file] = event.dataTransfer.files, text = event.dataTransfer.getData('text'); if (file) take(state, file); else if (text.trim()) compare(state, text, ''); });
+    drop.addEventListener('drop', event => { const [file] = event.dataTransfer.files, text = event.dataTransfer.getData('text'); if (file) take(state, file); else compare(state, text, ''); });
     watch(state);
     return state;
   }
@@ -89,6 +91,11 @@
     const state = states.get(box) ?? build(box), { words } = data;
     states.set(box, state);
     const same = state.data && JSON.stringify(state.data.files) === JSON.stringify(data.files);
+    if (data !== state.data) {            // not the same again in other colours
+      if (state.next && data.compared && !data.error) state.good = state.next;
+      state.next = null;
+      tell(state, data.error);
+    }
     Object.assign(state, { api, data, shown: performance.now() });
     state.count.textContent = data.count;
     state.refresh.textContent = words.refresh;
@@ -98,13 +105,11 @@
     state.chooseText.textContent = words.choose;
     state.save.setAttribute('aria-label', words.export);
     if (!same) buttons(state);
-    if (data.error) Object.assign(state, { file: '', name: '' });
-    tell(state, data.error);
     state.now.hidden = !data.compared;
     if (data.compared) {
       const button = el('button', '', null, { type: 'button', text: words.remove });
-      button.addEventListener('click', () => { state.file = ''; state.name = ''; ask(state); state.pasted.focus(); });
-      state.now.replaceChildren(el('span', '', null, { text: state.name }), button);
+      button.addEventListener('click', () => { state.good = { file: '', name: '' }; ask(state); state.pasted.focus(); });
+      state.now.replaceChildren(el('span', '', null, { text: state.good.name }), button);
     }
   };
 })();

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from tfviz.errors import TfvizError
+from tfviz.ui.components.config_box import PASTED, chosen, config_box
 from tfviz.ui.components.picture import Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator
@@ -32,7 +32,6 @@ FORMULAS = (
 )
 GIB = 1024**3
 WEIGHT_BITS = {"none": 0.0, "fp32": 32.0, "fp16": 16.0, "int8": 8.0, "int4": 4.5}  # with the scales of groups of 32
-LOADED, PASTED = "loaded", "pasted"
 
 
 def draw(scene: Scene, **controls: Any) -> Picture:
@@ -40,10 +39,8 @@ def draw(scene: Scene, **controls: Any) -> Picture:
     from tfviz.sources.catalog import CATALOG
 
     assert scene.trace is not None
-    wish, model, pasted = _wish(controls), str(controls["model"]), str(controls["config"] or "")
-    measured = None
-    if model == PASTED and not pasted.strip():
-        raise TfvizError("cache.planner.paste")  # like a text that is no config: one sentence, the last picture stays
+    wish, measured = _wish(controls), None
+    model, pasted = chosen(controls)
     if model == PASTED:
         shape = _of_text(pasted)
     elif model in CATALOG:
@@ -88,38 +85,20 @@ def _wish(controls: Mapping[str, Any]) -> Wish:
 
 
 def controls(t: Translator) -> dict[str, Any]:
-    from tfviz.sources.catalog import CATALOG
-
-    models = [(t("cache.planner.loaded"), LOADED), *((entry.label, id) for id, entry in CATALOG.items())]
-    model = gr.Dropdown(
-        [*models, (t("cache.planner.pasted"), PASTED)],
-        value=LOADED,
-        label=t("cache.planner.model"),
-        elem_id="planner-model",
-    )
-    config = gr.Textbox(
-        "",
-        label=t("cache.planner.config"),
-        placeholder='{"num_hidden_layers": 32, ...}',
-        lines=5,
-        max_lines=8,
-        max_length=200_000,
-        elem_id="planner-config",
-    )
+    box = config_box(t, "planner", '{"num_hidden_layers": 32, ...}')
     named = [(t(f"cache.planner.{one}"), one) for one in PRECISIONS]
     weights = [(t(f"cache.planner.weights.{one}"), one) for one in WEIGHT_BITS]
     parameters = gr.Number(0, minimum=0, maximum=100_000, label=t("cache.planner.parameters"))
-    config.change(  # `input` would hear key presses only, not pasting
+    box["config"].change(
         None,
-        [config, model, parameters],
-        [model, parameters],
-        js=_chosen_by_pasting(),
+        [box["config"], parameters],
+        parameters,
+        js=_parameters_of_example(),
         show_progress="hidden",
         api_visibility="private",
     )
     return {
-        "model": model,
-        "config": config,
+        **box,
         "context": _count_of(t("cache.planner.context"), t("cache.planner.auto", most=f"{CONTEXT:,}")),
         "batch": gr.Number(1, minimum=1, maximum=MOST_BATCH, precision=0, label=t("cache.planner.batch")),
         "precision": gr.Radio(named, value="fp16", label=t("cache.planner.precision")),
@@ -135,14 +114,12 @@ def _count_of(label: str, info: str) -> gr.Number:
     return gr.Number(0, minimum=0, maximum=MOST_TOKENS, precision=0, label=label, info=info)
 
 
-def _chosen_by_pasting() -> str:
-    """JavaScript: a config in the box is the model that is meant, an empty box none; and an example's parameters are
-    not another's."""
+def _parameters_of_example() -> str:
+    """JavaScript: the parameters that go with an example's config; and they are not another's."""
     known = json.dumps({one.values["config"]: one.values["parameters"] for one in TRIES})
-    return f"""(text, model, n) => {{
+    return f"""(text, n) => {{
         const known = {known}, stale = Object.values(known).includes(n);
-        const meant = text.trim() ? "{PASTED}" : model === "{PASTED}" ? "{LOADED}" : model;
-        return [meant, known[text] ?? (stale ? 0 : n)];
+        return known[text] ?? (stale ? 0 : n);
     }}"""
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from tfviz.errors import TfvizError
+from tfviz.ui.components.config_box import LOADED, PASTED, chosen, config_box
 from tfviz.ui.components.picture import Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator
@@ -15,7 +15,7 @@ from tfviz.ui.tabs.speed.memory_picture import picture
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.config import Settings
-    from tfviz.inference.memory_plan import Load, Model
+    from tfviz.inference.memory_shapes import Load, Model
     from tfviz.introspection.memory_check import Check, Checks
     from tfviz.sources.base import LoadedModel, Prompt
 
@@ -28,7 +28,6 @@ FORMULAS = (
     r" \underbrace{h\,n}_{\text{naive only}}\big)",
 )
 GIB = 1024**3
-LOADED, PASTED = "loaded", "pasted"
 CONTEXT, MOST_TOKENS, MOST_BATCH, MOST_GIB = 8192, 100_000_000, 100_000, 100_000
 PRECISIONS = ("fp32", "bf16", "int8", "int8_weights", "int4")
 CACHES = ("fp32", "fp16", "fp8", "int8", "int4")
@@ -39,8 +38,7 @@ def draw(scene: Scene, measure: bool = False, **controls: Any) -> Iterator[Pictu
 
     assert scene.trace is not None
     t, key = scene.t, ("speed.memory", scene.trace.model, scene.trace.precision)
-    chosen = str(controls["model"] or LOADED)
-    model = _chosen(scene, chosen, str(controls["config"] or ""))
+    model = _model(scene, *chosen(controls))
     load = load_of(model, controls)
     memory = max(float(controls["memory"] or 0), 0.001) * GIB
     where = {"model": scene.trace.model_label, "precision": scene.trace.precision.upper()}
@@ -57,23 +55,21 @@ def draw(scene: Scene, measure: bool = False, **controls: Any) -> Iterator[Pictu
     yield picture(model, load, memory, found, where, t)
 
 
-def _chosen(scene: Scene, chosen: str, pasted: str) -> "Model":
+def _model(scene: Scene, name: str, pasted: str) -> "Model":
     from tfviz.sources.catalog import find_entry
     from tfviz.sources.config_file import config_text
     from tfviz.sources.parameters import model_from, model_of_entry
 
-    if chosen == LOADED:
+    if name == LOADED:
         found: Model = scene.examine(_of_loaded)
         return found
-    if chosen == PASTED:
-        if not pasted.strip():
-            raise TfvizError("cache.planner.paste")
+    if name == PASTED:
         return model_from(pasted)
-    entry = find_entry(chosen.strip())
+    entry = find_entry(name)
     if entry is not None:
         return model_of_entry(entry)
     settings: Settings = scene.bench.settings
-    return model_from(config_text(chosen, settings), chosen.strip().rstrip("/").rpartition("/")[2][:60])
+    return model_from(config_text(name, settings), name.rstrip("/").rpartition("/")[2][:60])
 
 
 def _of_loaded(loaded: "LoadedModel", prompt: "Prompt") -> "Model":
@@ -84,7 +80,7 @@ def _of_loaded(loaded: "LoadedModel", prompt: "Prompt") -> "Model":
 
 def load_of(model: "Model", controls: Mapping[str, Any]) -> "Load":
     """What the controls ask of this model; context 0 is as many as it has positions, at most CONTEXT."""
-    from tfviz.inference.memory_plan import Load
+    from tfviz.inference.memory_shapes import Load
 
     asked = int(min(max(controls["context"] or 0, 0), MOST_TOKENS))
     context = asked or min(CONTEXT, model.cache.limit or CONTEXT)
@@ -114,34 +110,8 @@ def records(found: "Sequence[Check]", where: Mapping[str, str]) -> list[Any]:
 
 
 def controls(t: Translator) -> dict[str, Any]:
-    from tfviz.sources.catalog import CATALOG
-
-    named = [(entry.label, id) for id, entry in CATALOG.items()]
-    model = gr.Dropdown(
-        [(t("cache.planner.loaded"), LOADED), *named, (t("cache.planner.pasted"), PASTED)],
-        value=LOADED,
-        label=t("cache.planner.model"),
-        info=t("speed.memory.model.info"),
-        allow_custom_value=True,
-        elem_id="memory-model",
-    )
-    config = gr.Textbox(
-        "",
-        label=t("cache.planner.config"),
-        placeholder='{"model_type": "llama", ...}',
-        lines=3,
-        max_lines=6,
-        max_length=200_000,
-        elem_id="memory-config",
-    )
-    config.change(  # `input` would hear key presses only, not pasting
-        None,
-        [config, model],
-        model,
-        js=f"(text, model) => text.trim() ? '{PASTED}' : model === '{PASTED}' ? '{LOADED}' : model",
-        show_progress="hidden",
-        api_visibility="private",
-    )
+    info = t("speed.memory.model.info")
+    box = config_box(t, "memory", '{"model_type": "llama", ...}', info=info, allow_custom_value=True)
 
     def several(name: str, choices: Sequence[str], value: str) -> gr.Radio:
         pairs = [(t(f"speed.memory.{name}.{one}"), one) for one in choices]
@@ -150,8 +120,7 @@ def controls(t: Translator) -> dict[str, Any]:
     caches = [(t(f"cache.planner.{one}"), one) for one in CACHES]
     auto = t("cache.planner.auto", most=f"{CONTEXT:,}")
     return {
-        "model": model,
-        "config": config,
+        **box,
         "mode": several("mode", ("inference", "training"), "inference"),
         "precision": gr.Dropdown(
             [(t(f"speed.memory.precision.{one}"), one) for one in PRECISIONS],
@@ -171,7 +140,9 @@ def controls(t: Translator) -> dict[str, Any]:
 
 
 def code() -> Sequence[Callable[..., Any]]:
-    from tfviz.inference.memory_plan import Matrix, kept_bytes, layer_kept_bytes, live_bytes, plan, training_bytes
+    from tfviz.inference.memory_activations import kept_bytes, layer_kept_bytes, live_bytes, training_bytes
+    from tfviz.inference.memory_plan import plan
+    from tfviz.inference.memory_shapes import Matrix
     from tfviz.introspection.memory_check import learning, loss
 
     return plan, Matrix, live_bytes, layer_kept_bytes, kept_bytes, training_bytes, learning, loss

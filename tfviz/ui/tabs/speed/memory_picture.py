@@ -10,7 +10,7 @@ from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, megabytes, significant
 
 if TYPE_CHECKING:  # torch comes with them
-    from tfviz.inference.memory_plan import Load, Model
+    from tfviz.inference.memory_shapes import Load, Model
     from tfviz.introspection.memory_check import Check, Checks
 
 ROWS = ("fp32", "bf16", "int8", "int8_weights", "int4")
@@ -45,7 +45,7 @@ def picture(
 
 
 def notes(model: "Model", load: "Load", memory: float, parts: Mapping[str, int], t: Translator) -> list[str]:
-    from tfviz.inference.memory_plan import FLOAT_BYTES
+    from tfviz.inference.memory_shapes import FLOAT_BYTES
 
     said = []
     if load.training and load.precision not in FLOAT_BYTES:

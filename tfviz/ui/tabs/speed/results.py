@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch comes with them
 KEY = "speed.results"
 PARTS = ("kernels", "precision", "quantisation", "roofline", "memory", "recurrent", "claims")  # that measure
 SHOWN = 150  # rows of one experiment's table, and of the comparison's
-WORDS = "export refresh compare drop choose remove large unread".split()
+WORDS = "export refresh compare drop choose remove large unread nothing".split()
 FORMATS = ("json", "csv", "markdown")
 UNITS = {
     "FLOP/s": ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s"),
@@ -35,14 +35,18 @@ def draw(scene: Scene, ask: Mapping[str, Any]) -> Picture:
 
     here = machine(scene.bench.resident.device)
     every = scene.bench.results.records()
-    records, text = sound(every), ask.get("file")
-    error, there, found = "", None, None
-    if isinstance(text, str) and text:
+    records, error = sound(every), ""
+    there, found = None, None
+    for text in (ask.get("file"), ask.get("last")):  # what was compared before stays if this cannot be read
+        if not isinstance(text, str) or not text:
+            continue
         try:
             there, others = read(text)
-            found = compare(records, others)
         except BadFile as bad:
-            error = bad.in_language(scene.t.language)
+            error = error or bad.in_language(scene.t.language)
+        else:
+            found = compare(records, others)
+            break
     return picture(here, records, scene.t, there, found, error, len(every) - len(records))
 
 
