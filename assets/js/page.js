@@ -74,15 +74,17 @@
   }
   whenReady(typeWhatWaits);
 
-  /* A number beyond its box's ends counts as the end: then the box says so too, once it is left. */
-  document.addEventListener('focusout', ({ target: box }) => {
+  /* A number beyond its box's ends counts as the end: then the box says so too, after Enter or once it is left. */
+  function settle(box) {
     if (!box.matches?.('#tv-tabs .tv-split input[type="number"]') || box.dataset.of || box.value === '') return;
     const low = box.min === '' ? -Infinity : Number(box.min), high = box.max === '' ? Infinity : Number(box.max);
     const within = Math.min(high, Math.max(low, box.valueAsNumber));
     if (!(within !== box.valueAsNumber)) return;
     Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(box, String(within));
     for (const name of ['input', 'change']) box.dispatchEvent(new Event(name, { bubbles: true }));
-  });
+  }
+  document.addEventListener('focusout', ({ target }) => settle(target));
+  document.addEventListener('keydown', ({ key, target }) => { if (key === 'Enter') settle(target); });
 
   /* Which tab and section are open, in the address too. */
   document.addEventListener('click', event => {
@@ -134,8 +136,18 @@
     return node;
   }
 
+  /* Options that this device or this model lacks: greyed, with the reason to hear and to hover. They can still be
+     pressed, which says it in a sentence. lacks: {id of a control: {option: why}}; "" is the option of a checkbox. */
+  function grey(lacks) {
+    for (const [id, reasons] of Object.entries(lacks)) for (const input of byId(id)?.querySelectorAll('label input') ?? []) {
+      const why = reasons[input.type === 'checkbox' ? '' : input.value] ?? '', label = input.closest('label');
+      for (const [node, name, text] of [[label, 'data-lacks', why && 'true'], [label, 'title', why], [input, 'aria-description', why]])
+        text ? node.setAttribute(name, text) : node.removeAttribute(name);
+    }
+  }
+
   window.tfviz = {
-    el,
+    el, grey,
     scene: null,                          // what the page looks at; attention_view.js keeps it
     views: {},                            // drawings of their own: name -> (box, data, api); assets/js/views
     plotly: loadPlotly, plotlyAddress,
@@ -161,7 +173,10 @@
       if (second?.value) type('', 'tv-second');
       type(text);
     },
-    traceEnds() { running = 0; mark(); },
+    traceEnds() {
+      running = 0; mark();
+      grey(JSON.parse(byId('tv-speed')?.querySelector('[data-lacks]')?.dataset.lacks || '{"tv-kernel": {}, "tv-precision": {}}'));
+    },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },
   };
 })();

@@ -192,6 +192,28 @@ def test_flex_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert point.max_abs["flex"] < 1e-5
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_compiling_counts_towards_the_budget_and_its_time_is_known_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    setting = KernelSetting(64, **SMALL)  # type: ignore[arg-type]
+    monkeypatch.setattr(flex, "_took", {})
+    assert flex.compile_ahead(setting, "cpu") is None
+    monkeypatch.setattr(flex, "_compiled", lambda: flex_attention)
+    took = flex.prepare(setting, "cpu")
+    assert took.seconds > 0 and not took.failed
+    assert flex.compile_ahead(KernelSetting(512), "cpu") == 0  # of the same kind
+    assert flex.compile_ahead(KernelSetting(64, dtype="bf16"), "cpu") == took.seconds
+    more = flex.prepare(KernelSetting(128, **SMALL), "cpu")  # type: ignore[arg-type]
+    assert flex.compile_ahead(KernelSetting(64, dtype="bf16"), "cpu") == took.seconds + more.seconds
+    slow = flex.Prepared(kernel_sweep.BUDGET)
+    monkeypatch.setattr(kernel_sweep, "prepare", lambda *_: slow)
+    found = swept(256, ("naive", "flash", "flex"))[-1]
+    assert found.compiling == kernel_sweep.BUDGET
+    assert [(one.kernel, one.n, one.why) for one in found.refused] == [("flex", 128, "time")]
+    assert [set(one.latency) for one in found.points[1:]] == [{"naive", "flash"}] * 2  # they go on
+
+
 # ---- a GPU
 
 

@@ -12,7 +12,9 @@ from tests.conftest import Loaded
 from tfviz.errors import UnsupportedHere
 from tfviz.inference.precision import PRECISIONS, weight_bytes
 from tfviz.introspection import precision_trial
-from tfviz.introspection.precision_trial import BASE, Trial, judge, records, reference, timed, trial, weight_error
+from tfviz.introspection.precision_point import BASE, Trial, records
+from tfviz.introspection.precision_quality import heads_apart, judge, reference, weight_error
+from tfviz.introspection.precision_trial import timed, trial
 from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.base import LoadedModel
 
@@ -96,12 +98,12 @@ def test_the_figures_are_those_of_plain_arithmetic(loaded: Loaded) -> None:
 def test_the_moved_share_is_half_the_absolute_difference_of_two_rows() -> None:
     exact = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])  # [head, query, key]
     found = torch.tensor([[[0.6, 0.4], [0.5, 0.5]]])
-    assert precision_trial._apart([exact], [found]) == pytest.approx(np.array([[0.2]]))  # (0.4 + 0) / 2
+    assert heads_apart([exact], [found]) == pytest.approx(np.array([[0.2]]))  # (0.4 + 0) / 2
 
 
 def test_layers_of_fewer_heads_end_in_nan() -> None:
     exact = [torch.zeros(2, 1, 1), torch.zeros(1, 1, 1)]
-    apart = precision_trial._apart(exact, exact)
+    apart = heads_apart(exact, exact)
     assert apart.shape == (2, 2) and np.isnan(apart[1, 1]) and not np.isnan(apart[:, 0]).any()
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Loaded
 from tfviz.messages import LANGUAGES
 from tfviz.training.date_styles import RULE
 from tfviz.ui.i18n import Translator
-from tfviz.ui.page import _about, _model_choices
+from tfviz.ui.page import _about, _lacks, _model_choices, _softcapped
 
 EN = Translator("en")
 
@@ -39,6 +40,21 @@ def test_the_rule_of_the_dates_is_the_one_they_were_made_by(language: str) -> No
     for number in re.findall(r"[\d/]*\d{4}", RULE):  # 12/25/2026, 1969, 2068
         assert number in note and number in RULE
     assert "03/04/2026" in note
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_switches_are_greyed_by_device_and_by_model(loaded: Loaded, language: str) -> None:
+    import torch
+
+    from tfviz.introspection.capture import capture
+
+    t = Translator(language)
+    assert _lacks(torch.device("cpu"), False, t) == {"tv-kernel": {}, "tv-precision": {}}
+    lacks = _lacks(torch.device("mps"), True, t)
+    assert lacks["tv-kernel"] == {"flash": t("error.flash_softcap")}
+    assert [_softcapped(capture(loaded(name), loaded(name).prompt("a b"), ("a b", None), kernel="naive"))
+            for name in ("gemma2", "llama")] == [True, False]  # fmt: skip
+    assert lacks["tv-precision"]["int4"] == t("precision.no_packed_product") and "fp32" not in lacks["tv-precision"]
 
 
 def test_other_models_need_no_note() -> None:

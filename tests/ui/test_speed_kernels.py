@@ -133,7 +133,7 @@ def test_where_naive_drops_out_flash_goes_on() -> None:
     assert not red(found) and "–" in shown.panels[-1].html
 
 
-@pytest.mark.parametrize("why", ["failed", "compiler", "backward", "device"])
+@pytest.mark.parametrize("why", ["failed", "compiler", "instructions", "triton", "backward", "device"])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_reason_why_flex_is_left_out_is_a_sentence(language: str, why: str) -> None:
     refused = Refusal("flex", 64, why, words="<no compiler>")
@@ -171,6 +171,31 @@ def test_a_sweep_is_measured_kept_and_shown_again(bench: Workbench) -> None:
     assert again.panels[-1].html == pictures[-1].panels[-1].html
     (other,) = kernels.draw(scene(bench), **small, causal=False)  # type: ignore[arg-type]
     assert not other.badges
+
+
+def test_flex_is_greyed_before_the_press_or_its_compiling_announced(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tfviz.introspection.experiments import flex
+
+    def last_note(**controls: Any) -> str:
+        (shown,) = kernels.draw(scene(bench), flex=True, **controls)
+        assert not shown.lacks[kernels.FLEX]
+        return str(shown.notes[-1])
+
+    monkeypatch.setattr(flex.shutil, "which", lambda name: "/usr/bin/g++")
+    monkeypatch.setattr(flex.torch.cpu, "_is_avx2_supported", lambda: True)
+    monkeypatch.setattr(flex, "_took", {})
+    assert "has not been done here yet" in last_note()
+    flex._took["cpu", "bf16", True] = {64: 17.0, 128: 0.3}
+    assert "another one took 17 s here" in last_note()
+    assert "compiled already" in last_note(dtype="bf16")
+    (shown,) = kernels.draw(scene(bench), backward=True)  # not even chosen
+    assert "forward only" in shown.lacks[kernels.FLEX][""]
+    monkeypatch.setattr(flex.torch.cpu, "_is_avx2_supported", lambda: False)
+    (shown,) = kernels.draw(scene(bench), flex=True)
+    assert "AVX2" in shown.lacks[kernels.FLEX][""] and any("AVX2" in note for note in shown.notes)
+    assert kernels.controls(EN)["flex"].elem_id == kernels.FLEX and payload(shown)["lacks"] == shown.lacks
 
 
 def test_a_stopped_sweep_keeps_its_points(bench: Workbench) -> None:

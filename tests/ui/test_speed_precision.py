@@ -14,7 +14,7 @@ from tfviz.config import Settings
 from tfviz.errors import UnsupportedHere
 from tfviz.inference.measure import Latency
 from tfviz.introspection import precision_trial
-from tfviz.introspection.precision_trial import PrecisionPoint, Trial
+from tfviz.introspection.precision_point import PrecisionPoint, Trial
 from tfviz.introspection.workbench import Workbench
 from tfviz.messages import LANGUAGES
 from tfviz.ui.components.picture import Picture, pack, payload

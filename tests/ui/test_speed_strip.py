@@ -1,8 +1,10 @@
 """The speed strip: measured rows, ratios to flash FP32, reasons, and text that stays text."""
 
+import json
 import math
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -115,6 +117,13 @@ def test_a_reason_is_shown_for_a_setting_that_cannot_run() -> None:
     shown = strip(flash_fp32=row()).with_reason(INT8, "no integer product here")
     rows = Table(render(shown, EN)).rows[1:]
     assert rows[-2:] == [["flash · INT8", "…", "…"], ["no integer product here"]]
+
+
+def test_what_the_switches_lack_stands_in_the_table_for_the_page_to_grey() -> None:
+    lacks = {"tv-kernel": {}, "tv-precision": {"int4": NASTY}}
+    held = re.search(r'data-lacks="([^"]*)"', render(Strip(lacks=lacks), EN))
+    assert held is not None and json.loads(unescape(held[1])) == lacks
+    assert "data-lacks" not in render(Strip(lacks={"tv-kernel": {}}), EN)
 
 
 def test_text_from_elsewhere_stays_text() -> None:

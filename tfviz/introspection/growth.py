@@ -8,21 +8,34 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Fit:
-    """factor x n^exponent, least squares on logarithms over the sizes `used`."""
+    """factor x n^exponent, least squares on logarithms over the sizes `used`; the exponent is in `low` to `high`."""
 
     exponent: float
     factor: float
     used: tuple[int, ...]
+    low: float
+    high: float
 
 
-def fit(n: Sequence[int], values: Sequence[float]) -> Fit | None:
-    """Over the upper half of the sizes, three at least; None where there are fewer."""
+def fit(n: Sequence[int], values: Sequence[float], spread: Sequence[tuple[float, float]] | None = None) -> Fit | None:
+    """Over the upper half of the sizes, three at least; None where there are fewer.
+
+    The exponent's range is what the values' `spread` (low, high) allows: the line tilts most where the small sizes lie
+    at one end of theirs and the large ones at the other. That the values lie off a line, as where a cache ends, is no
+    part of it.
+    """
     half = max(0, min(len(n) // 2, len(n) - 3))
-    x, y = np.asarray(n[half:], dtype=np.float64), np.asarray(values[half:], dtype=np.float64)
-    if len(x) < 3 or not (y > 0).all():
+    y = np.asarray(values[half:], dtype=np.float64)
+    if len(y) < 3 or not (y > 0).all():
         return None
-    exponent, shift = np.polyfit(np.log(x), np.log(y), 1)
-    return Fit(float(exponent), float(np.exp(shift)), tuple(int(one) for one in x))
+    x, y = np.log(np.asarray(n[half:], dtype=np.float64)), np.log(y)
+    tilt = (x - x.mean()) / np.square(x - x.mean()).sum()
+    exponent = float(tilt @ y)  # sum (x - mean x) y / sum (x - mean x)^2
+    shift = float(y.mean() - exponent * x.mean())
+    low, high = np.log(np.asarray(spread[half:], dtype=np.float64)).T if spread is not None else (y, y)
+    least, most = float(tilt @ np.where(tilt > 0, low, high)), float(tilt @ np.where(tilt > 0, high, low))
+    used = tuple(int(one) for one in n[half:])
+    return Fit(exponent, float(np.exp(shift)), used, least, most)
 
 
 def between(n: Sequence[int], values: Sequence[float], at: np.ndarray) -> np.ndarray:

@@ -1,37 +1,24 @@
 """What each precision costs and what it spoils, on one model: bytes, prefill, decode, peak, and agreement with FP32.
 
 Every precision is timed in turns with FP32, every second round in reverse order, so that what else the machine does
-falls on both alike. Quality is judged on texts that FP32 reads too: perplexity exp(mean -log p(next token)), mean
-KL(FP32 || it) and top-1 agreement of its distributions over the vocabulary; the cosine of its last hidden states where
-there is no head; and for each head the total variation between its rows of attention and FP32's,
-
-    TV(p, q) = 1/2 sum_k |p_k - q_k|,     the share of a row's weight that has moved to other keys.
-
-An encoder-decoder is teacher-forced: both read the answer that FP32 gave.
+falls on both alike. Quality is judged on texts that FP32 reads too (precision_quality.py); an encoder-decoder is
+teacher-forced: both read the answer that FP32 gave.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from math import exp
 from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from tfviz.errors import TfvizError, UnsupportedHere
 from tfviz.inference.free_memory import free_bytes
-from tfviz.inference.measure import Latency, difference, latency, peak_extra_bytes
+from tfviz.inference.measure import Latency, latency, peak_extra_bytes
 from tfviz.inference.precision import PRECISIONS
-from tfviz.inference.records import Record, Setting, latency_record, now
-from tfviz.introspection.layer_calls import is_linear
-from tfviz.model.attention import attention_weights
-from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call
+from tfviz.introspection.precision_point import BASE, PrecisionPoint, Trial
+from tfviz.introspection.precision_quality import Inputs, Judged, Reference, judge, own_ids, reference, weight_error
+from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.base import LoadedModel
 
-BASE = "fp32"
 PREFILL = 128  # tokens
 TEXT_TOKENS = 128  # of one text that quality is judged on
 TEXTS = 4
@@ -39,63 +26,11 @@ ROUNDS = 3  # in each of which a prefill and `STEPS` decode steps of both are ti
 STEPS = 6
 SHORT = 0.25  # seconds of a round that prefills again while there are fewer than `STEPS`
 REFERENCE_BYTES = 160 * 2**20  # of FP32's outputs, which are kept while the others are compared with them
-MAP_BYTES = 96 * 2**20  # of FP32's attention rows
 MAP_TEXTS = 2
-WEIGHED = 8  # linear layers whose rounded weights are compared with FP32's
 GROWTH = {"fp16": 0.5, "bf16": 0.5, "int8_weights": 0.8, "int8": 0.6, "int4": 0.9}  # of FP32's bytes, while converting
 
-Inputs = dict[str, Tensor]
 Get = Callable[[str], LoadedModel]
 Compute = Callable[..., Any]
-
-
-# ---- what is found
-
-
-@dataclass(frozen=True, eq=False)
-class PrecisionPoint:
-    """One precision of one model on this machine. Its speeds stand beside those of FP32, timed in turns with it."""
-
-    precision: str
-    weight_bytes: int
-    peak_bytes: int  # of a prefill, beyond the weights
-    prefill: Latency
-    decode: Latency | None  # seconds a token; None: the model does not write
-    prefill_beside: Latency  # FP32's
-    decode_beside: Latency | None
-    perplexity: float | None = None  # None: the model does not predict the next token
-    kl: float | None = None  # nats a position; None: no output head
-    top1: float | None = None
-    cosine: float | None = None  # of the last hidden states, where there is no head
-    weight_error: float | None = None  # |W - W as held| / |W| over some layers
-    maps: Mapping[str, np.ndarray] = field(default_factory=dict)  # kind -> mean TV [layer, head], 0..1
-    read: int = 0  # positions that quality was judged on so far
-
-    @property
-    def prefill_speed(self) -> float:
-        """Times FP32's."""
-        return self.prefill_beside.median / self.prefill.median
-
-    @property
-    def decode_speed(self) -> float | None:
-        beside = self.decode_beside
-        return None if self.decode is None or beside is None else beside.median / self.decode.median
-
-    @property
-    def map_divergence(self) -> np.ndarray | None:
-        """[layer, head] of the first kind."""
-        return next(iter(self.maps.values()), None)
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """What was found so far, by precision, and what is being done."""
-
-    points: Mapping[str, PrecisionPoint] = field(default_factory=dict)
-    failed: Mapping[str, TfvizError] = field(default_factory=dict)  # what this model or machine could not do
-    prefill_tokens: int = 0
-    part: float = 0.0  # of the steps
-    doing: tuple[str, str] = ("prepare", BASE)  # prepare | measure | compare, and the precision
 
 
 # ---- the measurement, as a run of short steps
@@ -175,25 +110,6 @@ class _Run:
             yield "compare"
 
 
-def weight_error(base: LoadedModel, loaded: LoadedModel) -> float:
-    """|W - W as this precision holds it| / |W| over the first `WEIGHED` linear layers but the head."""
-    off = size = 0.0
-    pairs = zip(base.model.modules(), loaded.model.modules(), strict=True)
-    get_head: Any = getattr(base.model, "get_output_embeddings", None)
-    head = get_head() if get_head is not None else None
-    one: Any
-    other: Any
-    linear = ((one, other) for one, other in pairs if is_linear(one) and one is not head)
-    for one, other in islice(linear, WEIGHED):
-        exact: Any = one.weight.detach()
-        restored: Any = getattr(other, "dequantised", None)
-        held: Any = other.weight.detach().float() if restored is None else restored()
-        exact = exact if held.shape == exact.shape else exact.t()  # transformers' Conv1D
-        off += float((held - exact).square().sum())
-        size += float(exact.square().sum())
-    return (off / size) ** 0.5 if size else 0.0
-
-
 def _check_room(base: LoadedModel, name: str) -> None:
     """`UnsupportedHere` where making this precision would take more memory than the device has free."""
     needed, free = int(GROWTH.get(name, 1.0) * base.weight_bytes), free_bytes(base.device)
@@ -227,18 +143,13 @@ def _text_inputs(loaded: LoadedModel, texts: Sequence[str], compute: Compute) ->
             break
         inputs = compute(_read, loaded, text, max(2, min(TEXT_TOKENS, loaded.token_limit, left)))
         found.append(inputs)
-        left -= _own(inputs).shape[1]
+        left -= own_ids(inputs).shape[1]
     return found
 
 
 def _read(loaded: LoadedModel, text: str, limit: int) -> Inputs:
     """An encoder-decoder writes its answer here, in FP32; the others are then made to read it."""
     return loaded.prompt(text, limit=limit).inputs
-
-
-def _own(inputs: Inputs) -> Tensor:
-    """The ids whose outputs are compared: the decoder's where there are two sides."""
-    return inputs.get("decoder_input_ids", inputs["input_ids"])
 
 
 # ---- speed
@@ -320,141 +231,3 @@ def _step(decoding: Any) -> float:
     decoding.append(decoding.ids[:, -1])
     with attention_call(AttentionCall("flash")):
         return latency(decoding.logits, repeats=1, warmup=0).median
-
-
-# ---- quality
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """What FP32 made of one text, on the CPU."""
-
-    output: Tensor  # [position, vocabulary or feature]
-    maps: Mapping[str, list[Tensor]]  # kind -> weights [head, query, key] of each layer
-
-
-class Maps:
-    """Watches a pass and keeps every attention's rows, computed in FP32 from its q and k, by kind and layer."""
-
-    def __init__(self, loaded: LoadedModel) -> None:
-        self.encoder = loaded.encoder_modules()
-        self.kinds: dict[str, list[Tensor]] = {}
-
-    def __call__(self, record: AttentionRecord) -> None:
-        query, key = record.query[:1].float(), record.key[:1].float()
-        weights = attention_weights(query, key, record.mask, record.rule)[0].cpu()
-        self.kinds.setdefault(self._kind(record), []).append(weights)
-
-    def _kind(self, record: AttentionRecord) -> str:
-        if not self.encoder:
-            return "self"
-        if record.module in self.encoder:
-            return "encoder"  # below: a decoder layer looks at itself first, then at the encoder
-        return "decoder" if len(self.kinds.get("decoder", [])) == len(self.kinds.get("cross", [])) else "cross"
-
-
-def _seen(loaded: LoadedModel, inputs: Inputs, watched: bool) -> Reference:
-    maps = Maps(loaded)
-    call = AttentionCall("flash", maps if watched else None)
-    output = loaded.run(inputs, call)[0].float().cpu()
-    return Reference(output, maps.kinds)
-
-
-def reference(loaded: LoadedModel, inputs: Inputs, watched: bool) -> Reference:
-    """FP32's outputs on a text; the rows of attention too if `watched` and they are not too many."""
-    found = _seen(loaded, inputs, watched)
-    size = sum(4 * one.numel() for layers in found.maps.values() for one in layers)
-    return found if size <= MAP_BYTES else replace(found, maps={})
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """Sums over the positions of the texts read so far; None: this model has none."""
-
-    read: int = 0
-    predicted: int = 0
-    surprise: float | None = None  # nats
-    kl: float | None = None
-    agreeing: float | None = None
-    cosine: float | None = None
-    maps: Mapping[str, np.ndarray] = field(default_factory=dict)  # TV summed over texts
-    watched: int = 0
-
-    def joined(self, other: "Judged") -> "Judged":
-        if not self.read:
-            return other
-        names = ("read", "predicted", "surprise", "kl", "agreeing", "cosine", "watched")
-        sums: dict[str, Any] = {name: _sum(getattr(self, name), getattr(other, name)) for name in names}
-        maps = {kind: self.maps[kind] + other.maps.get(kind, 0) for kind in self.maps}
-        return Judged(maps=maps, **sums)
-
-    def fields(self) -> dict[str, Any]:
-        """What of it stands in a PrecisionPoint."""
-        shares = {"kl": self.kl, "top1": self.agreeing, "cosine": self.cosine}
-        means = {name: None if one is None else one / self.read for name, one in shares.items()}
-        perplexity = None if self.surprise is None else _exp(self.surprise / self.predicted)
-        maps = {kind: (one / self.watched).astype(np.float32) for kind, one in self.maps.items()}
-        return {**means, "perplexity": perplexity, "maps": maps, "read": self.read}
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
-
-
-def _exp(nats: float) -> float:
-    return exp(nats) if nats < 700 else float("inf")
-
-
-def judge(loaded: LoadedModel, inputs: Inputs, exact: Reference) -> Judged:
-    """One text through this precision, beside what FP32 made of it."""
-    found = _seen(loaded, inputs, bool(exact.maps))
-    n = len(found.output)
-    maps = {kind: _apart(layers, found.maps[kind]) for kind, layers in exact.maps.items()}
-    if not loaded.has_logits:
-        cosine = torch.cosine_similarity(exact.output, found.output, dim=-1).sum()
-        return Judged(n, cosine=float(cosine), maps=maps, watched=int(bool(maps)))
-    apart = difference(exact.output, found.output, is_logits=True)
-    assert apart.kl is not None and apart.top1 is not None
-    own, surprise = _own(inputs)[0], None
-    if loaded.family != "encoder" and n > 1:
-        log_probs = -torch.nn.functional.cross_entropy(found.output[:-1], own[1:].cpu(), reduction="sum")
-        surprise = -float(log_probs)  # sum of -log p(next token)
-    return Judged(n, n - 1, surprise, n * apart.kl, n * apart.top1, maps=maps, watched=int(bool(maps)))
-
-
-def _apart(exact: Sequence[Tensor], found: Sequence[Tensor]) -> np.ndarray:
-    """Mean over rows of TV(p, q) = 1/2 sum |p - q|: [layer, head]; layers with fewer heads end in nan."""
-    each = [0.5 * (p - q).abs().sum(-1).mean(-1) for p, q in zip(exact, found, strict=True)]  # [head]
-    made = np.full((len(each), max(map(len, each))), np.nan, dtype=np.float32)
-    for row, values in zip(made, each, strict=True):
-        row[: len(values)] = values.numpy()
-    return made
-
-
-# ---- for export
-
-
-def records(found: Trial, model: str) -> list[Record]:
-    """Every figure as a flat row."""
-    return [one for point in found.points.values() for one in _records(point, model, found.prefill_tokens)]
-
-
-def _records(point: PrecisionPoint, model: str, n: int) -> Iterator[Record]:
-    setting: dict[str, Setting] = {"model": model, "precision": point.precision}
-    yield latency_record("precision", {**setting, "phase": "prefill", "n": n}, point.prefill)
-    if point.decode is not None:
-        yield latency_record("precision", {**setting, "phase": "decode", "n": n}, point.decode)
-        took = point.decode
-        rate, low, high = (1 / one for one in (took.median, took.high, took.low))
-        where = {**setting, "n": n}
-        yield Record("precision", where, "tokens_per_second", rate, "token/s", low, high, took.runs, now())
-        yield Record("precision", setting, "decode_speedup", float(point.decode_speed or 0), "1", at=now())
-    yield Record("precision", setting, "prefill_speedup", point.prefill_speed, "1", at=now())
-    units: dict[str, str] = {"weight_error": "1"}
-    units |= {"weight_bytes": "B", "peak_bytes": "B", "perplexity": "1", "kl": "nat", "top1": "1", "cosine": "1"}
-    for name, unit in units.items():
-        value = getattr(point, name)
-        if value is not None:
-            yield Record("precision", setting, name, float(value), unit, at=now())
-    for kind, each in point.maps.items():
-        yield Record("precision", {**setting, "kind": kind}, "map_tv", float(np.nanmean(each)), "1", at=now())

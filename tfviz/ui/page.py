@@ -219,7 +219,11 @@ class Page:
                 self.asked.pop(session, None)
                 self._set_newest(request, strip.trace_id)  # which is what still stands on the page
                 sentence = escape(self.ctx.sentence(step.error))
-                yield [f'<p class="tv-note tv-error" role="alert">{sentence}</p>', *nothing[1:]]
+                flash = getattr(step.error, "key", "") == "error.flash_softcap"
+                if flash or not strip.lacks:
+                    strip = replace(strip, lacks=_lacks(self.ctx.workbench.resident.device, flash, t))
+                said = f'<p class="tv-note tv-error" role="alert">{sentence}</p>'
+                yield [said, *nothing[1:3], render(strip, t), strip, *nothing[5:]]
             elif not step.done:
                 yield [_progress(step), *nothing[1:]]
             else:
@@ -227,7 +231,9 @@ class Page:
                 self._set_newest(request, trace_id)
                 about, same_model = (trace.model, trace.revision, trace.text), strip.about[:1] == (trace.model,)
                 rows, reasons = (strip.rows, strip.reasons) if strip.about == about else ({}, {})
-                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons, self._label(trace), trace.family)
+                lacks = _lacks(self.ctx.workbench.resident.device, _softcapped(trace), t)
+                known = self._label(trace), trace.family, lacks
+                fresh = Strip(trace_id, about, (kernel, precision), rows, reasons, *known)
                 emptied = swapped or strip.family not in {"", "decoder", trace.family}
                 yield [
                     self._notices(trace),
@@ -324,6 +330,20 @@ class Page:
         label = self.t("page.target.random" if entry and entry.preset else key)
         update: dict[str, Any] = {"visible": trace.family != "decoder", "label": label}
         return gr.update(**update, value="") if empty else gr.update(**update)
+
+
+def _softcapped(trace: "Trace") -> bool:
+    """Whether a layer caps its scores softly, as in Gemma-2."""
+    return any(layer.softcap is not None for stack in trace.stacks.values() for layer in stack.layers.values())
+
+
+def _lacks(device: Any, no_flash: bool, t: Translator) -> dict[str, dict[str, str]]:
+    """Options of the switches that this device (a precision) or this model (flash) cannot run, with why."""
+    from tfviz.inference.precision import PRECISIONS as RECIPES
+
+    reasons = {key: recipe.unsupported(device) for key, recipe in RECIPES.items()}
+    precisions = {key: t(reason) for key, reason in reasons.items() if reason is not None}
+    return {"tv-kernel": {"flash": t("error.flash_softcap")} if no_flash else {}, "tv-precision": precisions}
 
 
 def _progress(step: Step) -> str:

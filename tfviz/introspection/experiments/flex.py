@@ -5,36 +5,67 @@ Sources: Dong et al. 2024, https://arxiv.org/abs/2412.05496; torch.nn.attention.
 
 import os
 import shutil
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 COMPILERS = ("g++", "clang++", "c++")
+Kind = tuple[str, str, bool]  # device, number format, causal
+_took: dict[Kind, dict[int, float]] = {}  # seconds of the first call at each n: the first ones compile
 
 
 def hindrance(backward: bool, device: str) -> str | None:
-    """Why it cannot be used here, as a word of the page: backward | compiler | device; None: it can be tried."""
+    """Why it cannot be used here, without trying it: backward | compiler | instructions | triton | device."""
     if backward:
         return "backward"  # torch has no backward of it on the CPU
-    kind = torch.device(device).type
-    if kind == "cpu":
+    where = torch.device(device)
+    if where.type == "cpu":
         own = os.environ.get("CXX")
-        return None if any(map(shutil.which, [own] if own else COMPILERS)) else "compiler"
-    return None if kind == "cuda" else "device"
+        if not any(map(shutil.which, [own] if own else COMPILERS)):
+            return "compiler"
+        return None if torch.cpu._is_avx2_supported() else "instructions"
+    if where.type == "cuda":
+        return None if find_spec("triton") and torch.cuda.get_device_capability(where) >= (7, 0) else "triton"
+    return "device"
 
 
-def prepare(setting: Any, device: str) -> str:
-    """Compiles it for such arrays, with a first call: seconds, once. What PyTorch said if it failed, else ""."""
+@dataclass(frozen=True)
+class Prepared:
+    """How long a first call took, and what PyTorch said if it failed, else ""."""
+
+    seconds: float
+    failed: str = ""
+
+
+def prepare(setting: Any, device: str) -> Prepared:
+    """A first call, which compiles it for such arrays: many seconds once, and next to nothing afterwards."""
     from tfviz.introspection.experiments.kernels import calls_of
 
+    begun, failed = time.perf_counter(), ""
     try:
         calls_of(setting, device, ("flex",))["flex"]()
     except Exception as error:  # of the compiler, the C++ compiler it calls, or the driver: any kind
-        return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    return ""
+        failed = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    took = time.perf_counter() - begun
+    if not failed:
+        _took.setdefault(_kind(setting, device), {}).setdefault(setting.n, took)
+    return Prepared(took, failed)
+
+
+def compile_ahead(setting: Any, device: str) -> float | None:
+    """Seconds that compiling for such arrays will take: 0 if it was done, as long as others took; None: unknown."""
+    known = {kind: sum(each.values()) for kind, each in _took.items()}
+    return 0.0 if _kind(setting, device) in known else max(known.values(), default=None)
+
+
+def _kind(setting: Any, device: str) -> Kind:
+    return torch.device(device).type, setting.dtype, setting.causal
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Tensor:

@@ -106,8 +106,14 @@ def add(seconds: dict[str, list[float]], more: Mapping[str, Sequence[float]]) ->
         seconds.setdefault(name, []).extend(values)
 
 
-def time_some(setting: KernelSetting, device: str, kernels: Sequence[str], done: int) -> dict[str, list[float]]:
-    """Seconds of a few calls of each kernel, in turn, every second round in reverse order; at first uncounted ones."""
+def time_some(
+    setting: KernelSetting, device: str, kernels: Sequence[str], done: int, most: int | None = None
+) -> dict[str, list[float]]:
+    """Seconds of a few calls of each kernel, in turn, every second round in reverse order; at first uncounted ones.
+
+    Until there are `most` rounds with the `done` ones (None: `ROUNDS`), or `CHUNK_SECONDS` are spent.
+    """
+    most = ROUNDS[1] if most is None else most
     calls = calls_of(setting, device, kernels)
     if not done:
         for call in calls.values():
@@ -116,7 +122,7 @@ def time_some(setting: KernelSetting, device: str, kernels: Sequence[str], done:
     while True:
         for name in list(kernels)[:: -1 if (done + rounds_of(seconds)) % 2 else 1]:
             seconds[name].append(seconds_of(calls[name]))
-        if done + rounds_of(seconds) >= ROUNDS[1] or sum(map(sum, seconds.values())) >= CHUNK_SECONDS:
+        if done + rounds_of(seconds) >= most or sum(map(sum, seconds.values())) >= CHUNK_SECONDS:
             return seconds
 
 

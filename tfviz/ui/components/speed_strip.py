@@ -1,5 +1,6 @@
 """The speed strip: what each setting of the switches costs for this sentence on this machine."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -39,6 +40,7 @@ class Strip:
     reasons: Mapping[Setting, str] = field(default_factory=dict)  # why a setting cannot run here
     model: str = ""  # its label
     family: str = ""  # what the second box is for
+    lacks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # id of a switch -> option -> why not here
 
     def with_row(self, setting: Setting, row: "Measurement") -> "Strip":
         return replace(self, rows={**self.rows, setting: row})
@@ -54,9 +56,11 @@ def render(strip: Strip, t: Translator, doing: str = "") -> str:
     there = {*strip.rows, *strip.reasons, strip.current}
     shown = [s for s in order if s in there] + sorted(there - set(order))
     body = "".join(_row(s, strip, baseline, t) for s in shown)
+    lacking = any(strip.lacks.values())  # page.js greys the switches by it
+    lacks = f' data-lacks="{escape(json.dumps(strip.lacks, ensure_ascii=False))}"' if lacking else ""
     status = f'<p class="tv-doing" role="status">{escape(doing)}</p>' if doing else ""
     return (
-        f'<table class="tv-speed"><caption>{escape(t("speed.caption"))}</caption>'
+        f'<table class="tv-speed"{lacks}><caption>{escape(t("speed.caption"))}</caption>'
         f'<thead class="tv-hidden"><tr><th scope="col">{escape(t("speed.setting"))}</th>'
         f'<th scope="col">{escape(t("speed.time"))}</th><th scope="col">{escape(t("speed.ratio"))}</th></tr></thead>'
         f"<tbody>{body}</tbody></table>{status}"

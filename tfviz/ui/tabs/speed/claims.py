@@ -8,7 +8,7 @@ from tfviz.ui.components.section import Scene, Section
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs.speed.claims_list import CLAIMS
 from tfviz.ui.tabs.speed.claims_page import counts, markup
-from tfviz.ui.tabs.speed.claims_rules import HOLDS, OPEN, Judgement
+from tfviz.ui.tabs.speed.claims_verdict import HOLDS, NOISY, OPEN, Judgement
 
 KEY = "speed.claims"
 
@@ -30,7 +30,7 @@ def draw(scene: Scene, ask: Mapping[str, Any], measure: bool = False) -> Iterato
 
 
 def wanted(scene: Scene, ask: Mapping[str, Any]) -> list[str]:
-    """The benches to run: of the row whose button was just pressed; else those without a figure, or, if all have, all.
+    """The benches to run: of the row whose button was just pressed; else those without a verdict, or, if all have, all.
 
     The section's own button asks with the last row's wish too, which then has been met.
     """
@@ -41,7 +41,8 @@ def wanted(scene: Scene, ask: Mapping[str, Any]) -> list[str]:
         scene.keep(click, True)
         return [claim.bench]
     known = claims_bench.found(scene)
-    missing = [name for name in claims_bench.BENCHES if name not in known or known[name].part < 1]
+    noisy = {CLAIMS[key].bench for key, one in claims_bench.judge(known).items() if one.verdict == NOISY}
+    missing = [name for name in claims_bench.BENCHES if name not in known or known[name].part < 1 or name in noisy]
     return missing or list(claims_bench.BENCHES)
 
 
@@ -79,8 +80,9 @@ def picture(
     part: float | None = None,
 ) -> Picture:
     """The table; the machine it is about; a badge for what was counted, which must hold on every machine."""
-    open_ = counts(judged)[OPEN]
-    notes = [t(f"{KEY}.ready", n=open_)] if open_ and part is None else []
+    told = counts(judged)
+    waiting = {"ready": told[OPEN], "noisy.ready": told[NOISY]} if part is None else {}
+    notes = [t(f"{KEY}.{name}", n=n) for name, n in waiting.items() if n]
     data = {"html": markup(judged, conditions, t)}
     table = Panel(view="claims", data=data, note=t(f"{KEY}.machine", **where), wide=True)
     return Picture([table], badges(judged, t), notes, part)
@@ -97,9 +99,10 @@ def badges(judged: Mapping[str, Judgement], t: Translator) -> list[Badge]:
 
 
 def code() -> Sequence[Callable[..., Any]]:
-    from tfviz.ui.tabs.speed import claims_bench, claims_rules
+    from tfviz.introspection.growth import fit
+    from tfviz.ui.tabs.speed import claims_bench, claims_timed, claims_verdict
 
-    return claims_rules.flash_speed, claims_rules.kv_cache, claims_rules.speed, claims_bench.measure
+    return claims_verdict.settled, fit, claims_timed.square_time, claims_timed.flash_speed, claims_bench.measure
 
 
 SECTION = Section(key=KEY, draw=draw, asks=True, button=f"{KEY}.button", code=code)

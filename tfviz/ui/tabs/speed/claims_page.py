@@ -5,10 +5,10 @@ from html import escape
 
 from tfviz.ui.i18n import Translator
 from tfviz.ui.tabs.speed.claims_list import GROUPS, UNMEASURED, Claim
-from tfviz.ui.tabs.speed.claims_rules import OPEN, VERDICTS, Judgement
+from tfviz.ui.tabs.speed.claims_verdict import NOISY, OPEN, VERDICTS, Judgement
 
 KEY = "speed.claims"
-MARKS = {"holds": "✓", "part": "◐", "fails": "✗", "open": "○"}  # beside the word, never alone
+MARKS = {"holds": "✓", "part": "◐", "fails": "✗", "noisy": "?", "open": "○"}  # beside the word, never alone
 COLUMNS = ("claim", "result", "verdict", "more")
 
 
@@ -65,15 +65,18 @@ def _row(claim: Claim, judgement: Judgement | None, condition: str, t: Translato
 def _result(key: str, judgement: Judgement | None, condition: str, t: Translator) -> str:
     if judgement is None:
         return '<span class="tv-claims-none">–</span>'
-    alone = f"{key}.result.{judgement.why}"  # where there is less to say of some outcomes
-    told = escape(t(alone if t.has(alone) else f"{key}.result", **judgement.fields))
+    result = f"{key}.result.{judgement.told}" if judgement.told else f"{key}.result"
+    told = escape(t(result, **judgement.fields))
     return told + (f'<small class="tv-claims-condition">{escape(condition)}</small>' if condition else "")
 
 
 def _verdict(claim: Claim, judgement: Judgement | None, verdict: str, t: Translator) -> str:
     key = f"{KEY}.{claim.key}"
     word = f'<strong class="tv-claims-verdict">{_mark(verdict)}{escape(t(f"{KEY}.{verdict}"))}</strong>'
-    why = "" if judgement is None else f" <span>{escape(t(f'{key}.{judgement.why}', **judgement.fields))}</span>"
+    why = ""
+    if judgement is not None:
+        said = f"{KEY}.noisy.{judgement.why}" if verdict == NOISY else f"{key}.{judgement.why}"
+        why = f" <span>{escape(t(said, **judgement.fields))}</span>"
     rule = (
         f'<details id="claim-{claim.key}-rule"><summary>{escape(t(f"{KEY}.rule"))}</summary>'
         f"{escape(t(f'{key}.rule'))}</details>"

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from tfviz.ui.components.picture import Picture
 from tfviz.ui.components.section import Scene, Section, Try
-from tfviz.ui.i18n import Translator
-from tfviz.ui.tabs.speed.kernels_picture import picture
+from tfviz.ui.i18n import Translator, significant
+from tfviz.ui.tabs.speed.kernels_picture import picture, refusal
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.experiments.kernel_sweep import Sweep
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # torch comes with them
 
 KEY = "speed.kernels"
 LARGEST = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+FLEX = "speed-kernels-flex"  # its checkbox
 PAINTING = 0.25  # seconds that the page gets to draw a point, so that its drawing is not timed with the next one
 FORMULAS = (
     r"\text{naive: } \text{softmax}\!\left(\tfrac{QK^\top}{\sqrt{d_k}}\right)V, \quad"
@@ -43,22 +45,22 @@ def draw(
     base = KernelSetting(int(largest), int(batch), int(heads), int(head_dim), causal, dtype, backward)
     kernels = ("naive", "flash", "flex") if flex else ("naive", "flash")
     device = scene.bench.resident.device
-    said = _machine(device)
+    said, lacks = _machine(device), _lacks(scene, base)
     if measure:
         for found in kernel_sweep.sweep(base, kernels, str(device), scene.compute, scene.stop):
             scene.keep(kept_key(base, kernels, str(device)), found, kernel_sweep.records(found))
-            yield picture(found, base, said, scene.t, part=found.part)
+            yield replace(picture(found, base, said, scene.t, part=found.part), lacks=lacks)
             time.sleep(PAINTING)
         if scene.stop():
             return
     found = scene.kept(kept_key(base, kernels, str(device)))
-    yield picture(found or _ahead(scene, base, kernels, str(device)), base, said, scene.t)
+    shown = picture(found or _ahead(scene, base, kernels, str(device)), base, said, scene.t)
+    compiling = [] if found or not flex or lacks[FLEX] else [_compiling(base, str(device), scene.t)]
+    yield replace(shown, notes=[*shown.notes, *compiling], lacks=lacks)
 
 
 def kept_key(base: "KernelSetting", kernels: Sequence[str], device: str) -> tuple[object, ...]:
     """What a sweep depends on besides its largest size."""
-    from dataclasses import replace
-
     return KEY, replace(base, n=0), tuple(kernels), device
 
 
@@ -70,6 +72,24 @@ def _ahead(scene: Scene, base: "KernelSetting", kernels: tuple[str, ...], device
     hindered = sweeps.hindrance_of(base, kernels, device)
     usable = [one for one in kernels if all(refused.kernel != one for refused in hindered)]
     return sweeps.Sweep(base, kernels, (), hindered + sweeps.too_large(base, usable, limit), limit=limit)
+
+
+def _lacks(scene: Scene, base: "KernelSetting") -> dict[str, dict[str, str]]:
+    """Why flex_attention cannot be chosen here, known without compiling it."""
+    from tfviz.introspection.experiments.kernel_sweep import hindrance_of
+
+    refused = hindrance_of(base, ("flex",), str(scene.bench.resident.device))
+    return {FLEX: {"": refusal(refused[0], scene.t)} if refused else {}}
+
+
+def _compiling(base: "KernelSetting", device: str, t: Translator) -> str:
+    """How long compiling flex_attention will take, before it is done."""
+    from tfviz.introspection.experiments.flex import compile_ahead
+
+    seconds = compile_ahead(base, device)
+    if not seconds:
+        return t(f"{KEY}.compile.{'unknown' if seconds is None else 'done'}")
+    return t(f"{KEY}.compile.known", seconds=significant(seconds, 2))
 
 
 def _machine(device: Any) -> Mapping[str, Any]:
@@ -91,7 +111,7 @@ def controls(t: Translator) -> dict[str, Any]:
         ),
         "causal": gr.Checkbox(value=True, label=t("speed.kernels.causal")),
         "backward": gr.Checkbox(value=False, label=t("speed.kernels.backward")),
-        "flex": gr.Checkbox(value=False, label=t("speed.kernels.with_flex")),
+        "flex": gr.Checkbox(value=False, label=t("speed.kernels.with_flex"), elem_id=FLEX),
     }
 
 

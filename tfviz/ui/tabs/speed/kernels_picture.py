@@ -23,7 +23,7 @@ def picture(
     found: "Sweep", base: "KernelSetting", where: Mapping[str, Any], t: Translator, part: float | None = None
 ) -> Picture:
     """What has been measured; before that the formula alone. `base` is what the controls say now."""
-    notes = [*_notes(found, base, where, t, part), *(_refused(one, t) for one in _first(found.refused))]
+    notes = [*_notes(found, base, where, t, part), *(refusal(one, t) for one in _first(found.refused))]
     numbers = _table(found, base, t)
     if not found.points:
         return Picture([_memory(found, base, t), numbers], notes=notes, part=part)
@@ -53,7 +53,7 @@ def _first(refused: Sequence["Refusal"]) -> list["Refusal"]:
     return [one for one in refused if all(other.n >= one.n for other in refused if other.kernel == one.kernel)]
 
 
-def _refused(one: "Refusal", t: Translator) -> str:
+def refusal(one: "Refusal", t: Translator) -> str:
     fields: dict[str, str] = {"kernel": t(f"speed.kernels.{one.kernel}"), "n": f"{one.n:,}", "words": one.words}
     if one.why == "memory":
         fields |= {"need": megabytes(one.need), "limit": megabytes(one.limit)}

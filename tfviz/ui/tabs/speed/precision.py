@@ -20,7 +20,7 @@ from tfviz.ui.components.speed_strip import PRECISIONS, precision_label
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, percent, ratio, significant
 
 if TYPE_CHECKING:  # torch comes with it
-    from tfviz.introspection.precision_trial import PrecisionPoint, Trial
+    from tfviz.introspection.precision_point import PrecisionPoint, Trial
 
 KEY = "speed.precision"
 BASE = "fp32"
@@ -52,7 +52,8 @@ class About:
 
 
 def draw(scene: Scene, chosen: str = "int4", measure: bool = False) -> Iterator[Picture]:
-    from tfviz.introspection.precision_trial import records, trial
+    from tfviz.introspection.precision_point import records
+    from tfviz.introspection.precision_trial import trial
 
     assert scene.trace is not None
     model, about = scene.trace.model, _about(scene, chosen)
@@ -371,7 +372,8 @@ def code() -> Sequence[Callable[..., Any]]:
     from tfviz.inference.precision.int4 import Int4Linear
     from tfviz.inference.precision.int8 import Int8Linear
     from tfviz.inference.precision.int8_weights import Int8WeightLinear
-    from tfviz.introspection.precision_trial import judge, timed
+    from tfviz.introspection.precision_quality import judge
+    from tfviz.introspection.precision_trial import timed
 
     return timed, judge, Int8WeightLinear, Int8Linear, Int4Linear
 
