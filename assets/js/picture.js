@@ -1,14 +1,14 @@
 /* A section's picture: what it depends on, when it is drawn, and the drawing itself.
  *
- * Every section's component calls window.tfviz.picture(element, props, trigger, watch) when it is on the page; no build step.
+ * Every section's component calls window.tfviz.picture(element, props, want, watch) when it is on the page; no build step.
  *   props.value       as JSON text: {key, panels, badges, notes, part, code, error, gone, done}: pieces of the answer to the wish of that key.
  *   props.selects     parts of the shared selection that the picture depends on and offers;  props.needs_trace;  props.button;  props.own: its id;  props.labels.
- *   trigger('wanted', {key, trace, place, measure, ask, code})   it is visible, and what it shows is not what the page says.
+ *   want({key, trace, place, measure, ask, code})   it is visible, and what it shows is not what the page says.
  *   ask: what a drawing of its own asked for (api.ask, or api.measure: as with the section's button pressed), as long as the page looks at the same sentence.
  * On window: hears tfviz:selected (attention_view.js) and tfviz:changed {id} (a control of this section); sends tfviz:select.
  * window.tfviz.scene is what the page looks at: {trace, kinds, token_lists, sel}.
  * The root carries data-drawn="<key>" once the picture of that wish is complete. */
-window.tfviz.picture = (element, props, trigger, watch) => {
+window.tfviz.picture = (element, props, want, watch) => {
   const root = element.querySelector('.tv-picture');
   const PATIENCE_MS = 1500, SLOW_MS = 250;
   let visible = false, changes = 0, measure = false, asked = '', waiting = 0, slow = 0, drawn = null, hasCode = false, barFor = '', ask = null;
@@ -45,7 +45,7 @@ window.tfviz.picture = (element, props, trigger, watch) => {
     asked = key; waiting = performance.now();
     clearTimeout(slow); slow = setTimeout(() => root.setAttribute('data-busy', ''), SLOW_MS);
     setTimeout(check, PATIENCE_MS);       // in case nothing comes back
-    trigger('wanted', { key, trace: traced(scene()), place: scene()?.sel ?? null, measure, ask: ask?.value ?? null, code: !hasCode });
+    want({ key, trace: traced(scene()), place: scene()?.sel ?? null, measure, ask: ask?.value ?? null, code: !hasCode });
     measure = false;
   }
 

@@ -83,7 +83,7 @@ def picture_view(language: str, elem_id: str, **props: Any) -> gr.HTML:
     return gr.HTML(
         value=None,
         html_template=TEMPLATE,
-        js_on_load="window.tfviz.picture(element, props, trigger, watch)",  # once on the page, not in every section
+        js_on_load="window.tfviz.picture(element, props, wish => trigger('wanted', wish), watch)",  # picture.js
         apply_default_css=False,
         elem_id=elem_id,
         labels=labels,
