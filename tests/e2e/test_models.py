@@ -51,6 +51,20 @@ def test_a_pair_is_two_sentences_an_empty_text_is_none_and_a_long_one_is_cut(vis
     with visitor.new_trace():
         visitor.second.fill("")
     expect(visitor.tokens()).to_have_text("[CLS] hello world [SEP]".split())
+    with visitor.new_trace():
+        visitor.sentence.fill("")
+    expect(visitor.tokens()).to_have_text(["[CLS]", "[SEP]"])
+    expect(visitor.note).to_contain_text(
+        "There is no word in this text, so the model sees only its own special tokens: [CLS] [SEP]"
+    )
+    with visitor.new_trace():
+        visitor.sentence.fill("word " * 600)
+    expect(visitor.note).to_have_text(
+        re.compile(r"^This text is 602 tokens; MiniLM L6 is shown 512 of them, the limit here\.")
+    )
+    expect(visitor.map).to_have_accessible_name(re.compile("512 queries by 512 keys"))
+    expect(visitor.tokens()).to_have_count(512)
+    expect(visitor.tokens().last).to_have_text("[SEP]")
 
 
 def test_a_typed_separator_is_named_and_the_second_sentence_starts_where_it_did(visit: Visit) -> None:
@@ -77,20 +91,6 @@ def test_a_pair_typed_for_an_encoder_does_not_lock_out_a_decoder(visit: Visit) -
         visitor.second.fill("")
     expect(visitor.page.get_by_text("30 layers × 9 heads")).to_be_visible()
     expect(visitor.error).to_have_count(0)
-    with visitor.new_trace():
-        visitor.sentence.fill("")
-    expect(visitor.tokens()).to_have_text(["[CLS]", "[SEP]"])
-    expect(visitor.note).to_contain_text(
-        "There is no word in this text, so the model sees only its own special tokens: [CLS] [SEP]"
-    )
-    with visitor.new_trace():
-        visitor.sentence.fill("word " * 600)
-    expect(visitor.note).to_have_text(
-        re.compile(r"^This text is 602 tokens; MiniLM L6 is shown 512 of them, the limit here\.")
-    )
-    expect(visitor.map).to_have_accessible_name(re.compile("512 queries by 512 keys"))
-    expect(visitor.tokens()).to_have_count(512)
-    expect(visitor.tokens().last).to_have_text("[SEP]")
 
 
 # ---- models that cannot be had
