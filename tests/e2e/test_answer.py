@@ -149,6 +149,7 @@ def test_a_candidate_becomes_the_target_until_the_model_writes_again(visit: Visi
     expect(panel.cells).to_have_text(FIRST)
     panel.candidates.nth(1).click()
     expect(visitor.second).to_have_value(other[0])
+    expect(panel.cells).to_have_text([*other[0], "</s>"])  # its trace is there, so that the next one is another
     with visitor.new_trace():  # a candidate means nothing for another sentence
         visitor.page.get_by_role("button", name="2024年3月5日 星期二", exact=True).click()
     expect(visitor.second).to_have_value("")
