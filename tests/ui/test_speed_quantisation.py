@@ -121,7 +121,7 @@ def last(pictures: Any) -> Picture:
 
 
 def grown(drawn: Any) -> list[Picture]:
-    return [drawn] if isinstance(drawn, Picture) else list(drawn)
+    return [drawn] if isinstance(drawn, Picture) else [one for one in drawn if isinstance(one, Picture)]
 
 
 def test_it_is_computed_once_and_compared_on_request(workbench: Workbench, loaded: Loaded) -> None:
@@ -138,6 +138,15 @@ def test_it_is_computed_once_and_compared_on_request(workbench: Workbench, loade
     json.dumps([dict(one.setting) for one in records])
     again = last(quantisation.draw(view, **CHOSEN))
     assert again.panels[-1].html == whole.panels[-1].html
+
+
+def test_the_texts_are_read_one_by_one_and_once(workbench: Workbench, loaded: Loaded) -> None:
+    trace_id, trace = traced(workbench, loaded)
+    view = scene(workbench, trace_id, trace)
+    said = [one for one in quantisation.draw(view, **CHOSEN) if isinstance(one, str)]
+    assert said in ([], [f"The model reads the texts: {i + 1} of 10" for i in range(10)])  # another test's may be kept
+    other = replace(view, place=dict(view.place) | {"layer": 1 - view.place["layer"]})
+    assert not [one for one in quantisation.draw(other, **CHOSEN) if isinstance(one, str)]
 
 
 def test_a_newer_wish_ends_it(workbench: Workbench, loaded: Loaded) -> None:

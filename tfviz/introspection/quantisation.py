@@ -7,7 +7,7 @@ the page (quantisation_inputs.py).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -27,7 +27,7 @@ from tfviz.inference.quantisation import (
     relative,
 )
 from tfviz.inference.quantisation.schemes import BITS, bits_already
-from tfviz.introspection.quantisation_inputs import PARTS, READINGS, inputs, weight_of
+from tfviz.introspection.quantisation_inputs import PARTS, READINGS, Linear, inputs, weight_of
 from tfviz.introspection.quantisation_look import Look, look
 from tfviz.messages import ASSETS
 from tfviz.sources.base import LoadedModel, Prompt
@@ -97,13 +97,15 @@ class Solved:
 # ---- the matrix and what it reads
 
 
+def reading(loaded: LoadedModel, prompt: Prompt, kind: str, layer: int, part: str) -> Iterator[tuple[int, int]]:
+    """Reads the texts that `read` needs, one a step: (texts read, of how many). No step where they are known."""
+    _, part = _found(loaded, kind, layer, part)
+    yield from READINGS.reading(loaded, kind, layer, part, texts())
+
+
 def read(loaded: LoadedModel, prompt: Prompt, kind: str, layer: int, part: str) -> Matrix:
     """The matrix of this part of a layer, or the nearest that it has. `UnsupportedHere` for a layer that has none."""
-    layers = READINGS.layers(loaded, kind)
-    found = layers[layer] if layer < len(layers) else {}
-    if not found:
-        raise UnsupportedHere("speed.quantisation.error.none", model=loaded.label, layer=layer)
-    part = part if part in found else "up" if part == "gate" and "up" in found else list(found)[-1]
+    found, part = _found(loaded, kind, layer, part)
     module, reader = found[part].module, found[part].reader
     whole = weight_of(module)
     weight = whole[: max(16, MOST_WEIGHTS // whole.shape[1])].clone()
@@ -119,6 +121,15 @@ def read(loaded: LoadedModel, prompt: Prompt, kind: str, layer: int, part: str) 
         rounded=hasattr(module, "dequantised"),
         already=bits_already(weight),
     )
+
+
+def _found(loaded: LoadedModel, kind: str, layer: int, part: str) -> tuple[Mapping[str, Linear], str]:
+    """The layer's matrices, and which of them stands for this part."""
+    layers = READINGS.layers(loaded, kind)
+    found = layers[layer] if layer < len(layers) else {}
+    if not found:
+        raise UnsupportedHere("speed.quantisation.error.none", model=loaded.label, layer=layer)
+    return found, part if part in found else "up" if part == "gate" and "up" in found else list(found)[-1]
 
 
 @cache

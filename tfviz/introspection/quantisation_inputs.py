@@ -6,7 +6,7 @@ most KEPT_BYTES of them for all models together: the least recently asked for gi
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -147,14 +147,36 @@ class Readings:
         self, loaded: LoadedModel, kind: str, layer: int, part: str, texts: Sequence[Sequence[str]]
     ) -> tuple[Rows, ...]:
         """What this part reads over each of these sets of texts: the sets are the same at every call."""
+        for _ in self.reading(loaded, kind, layer, part, texts):
+            pass
         asked = self.layers(loaded, kind)[layer][part].reader
-        if asked not in self._rows:
-            self._read(loaded, kind, layer, part, [prompts(loaded, one) for one in texts])
         self._rows[asked] = found = self._rows.pop(asked)  # the newest is last
         return found
 
-    def _read(self, loaded: LoadedModel, kind: str, layer: int, part: str, asked: Sequence[Sequence[Prompt]]) -> None:
-        """In one pass for the same part of as many layers as there is room for, the nearest first."""
+    def reading(
+        self, loaded: LoadedModel, kind: str, layer: int, part: str, texts: Sequence[Sequence[str]]
+    ) -> Iterator[tuple[int, int]]:
+        """Reads what `rows` gives, a text a step: (texts read, of how many). No step where it is known.
+
+        In one pass for the same part of as many layers as there is room for, the nearest first.
+        """
+        if self.layers(loaded, kind)[layer][part].reader in self._rows:
+            return
+        asked = [prompts(loaded, one) for one in texts]
+        modules = self._make_room(loaded, kind, layer, part, asked)
+        found: list[dict[nn.Module, list[Tensor]]] = [{module: [] for module in modules} for _ in asked]
+        every = [(prompt, rows) for some, rows in zip(asked, found, strict=True) for prompt in some]
+        for i, (prompt, rows) in enumerate(every):
+            for module, one in inputs(loaded, modules, [prompt]).items():
+                rows[module].append(one)
+            yield i + 1, len(every)
+        for module in reversed(modules):  # popped, so that no more than one is there twice
+            self._rows[module] = tuple(torch.cat(rows.pop(module))[:MOST_ROWS] for rows in found)
+
+    def _make_room(
+        self, loaded: LoadedModel, kind: str, layer: int, part: str, asked: Sequence[Sequence[Prompt]]
+    ) -> list[nn.Module]:
+        """The modules to read, the nearest layer first; rows of others give way."""
         n_rows = sum(min(MOST_ROWS, sum(max(one.n_tokens, len(one.target)) for one in some)) for some in asked)
         near = sorted(enumerate(self.layers(loaded, kind)), key=lambda one: abs(one[0] - layer))
         modules, needed = list[nn.Module](), 0
@@ -169,9 +191,7 @@ class Readings:
             needed += more
         while self._rows and self.nbytes + needed > self.most:
             del self._rows[next(iter(self._rows.keys()))]
-        found = [inputs(loaded, modules, some) for some in asked]
-        for module in reversed(modules):
-            self._rows[module] = tuple(rows[module] for rows in found)
+        return modules
 
 
 def _bytes(rows: Rows) -> int:

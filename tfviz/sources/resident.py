@@ -21,6 +21,7 @@ from tfviz.sources.fused_weights import lay_side_by_side
 
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all) of a download
 Key = tuple[str, str]
+IMPORTING = threading.Lock()  # transformers replaces its own module: a thread beside it may hold the old one
 
 
 class Resident:
@@ -103,12 +104,14 @@ class Resident:
         return sum(model.weight_bytes for model in self._models.values())
 
     def _load(self, model: str, progress: Progress | None) -> LoadedModel:
+        with IMPORTING:
+            import transformers  # noqa: F401 - slow, so not before a model is wanted
         entry = find_entry(model)
         if entry is not None and entry.ours:
             from tfviz.sources.scratch import load
 
             return load(entry, self.device)
-        from tfviz.sources.huggingface import load_folder  # transformers is slow to import
+        from tfviz.sources.huggingface import load_folder
         from tfviz.sources.locate import locate
 
         located = locate(model, self.settings, progress)

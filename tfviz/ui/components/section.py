@@ -104,7 +104,8 @@ class Section:
     """Its sentences stand under `key`: .name (the pill), .title, .intro, perhaps .article, and .try.<key of a Try>."""
 
     key: str
-    draw: Callable[..., Picture | Iterator[Picture] | None]  # (scene, **controls); None: what is drawn already is right
+    # (scene, **controls); a sentence: what it waits for; None: what is drawn already is right
+    draw: Callable[..., Picture | Iterator[Picture | str] | None]
     formulas: Sequence[str] = ()
     controls: Callable[[Translator], dict[str, Any]] = no_controls
     selects: Sequence[str] = ()  # parts of the shared selection that its picture depends on and offers
@@ -227,7 +228,7 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
     return wanted
 
 
-def _in_line(scene: Scene, drawn: Iterator[Picture]) -> Iterator[Picture | str]:
+def _in_line(scene: Scene, drawn: Iterator[Picture | str]) -> Iterator[Picture | str]:
     """One measurement at a time: while others measure a sentence says how many are before this one."""
     with scene.bench.measuring.line() as ahead:
         while n := ahead(ASK_AGAIN):
