@@ -1,8 +1,11 @@
 """What has been measured on this machine since tfviz started: for pictures to be drawn again, and for export."""
 
+import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tfviz.inference.records import Record
@@ -19,8 +22,9 @@ class Results:
 
     def put(self, key: Hashable, finding: Any, records: Sequence[Record] = ()) -> None:
         """Replaces what was found under `key` before, records and all; `finding` is CPU data that nobody changes."""
+        rows = tuple(map(_without_folder, records))
         with self._lock:
-            self._found[key] = finding, tuple(records)
+            self._found[key] = finding, rows
             self._found.move_to_end(key)
             while len(self._found) > KEPT:
                 self._found.popitem(last=False)
@@ -40,3 +44,16 @@ class Results:
     def clear(self) -> None:
         with self._lock:
             self._found.clear()
+
+
+def public_name(model: str) -> str:
+    """A local checkpoint by its own name, since every visitor sees it and files take it along; else as it is."""
+    local = model.startswith(("/", "~", ".")) or "\\" in model or os.path.exists(model)
+    return re.split(r"[/\\]", model.rstrip("/\\"))[-1] or "/" if local else model
+
+
+def _without_folder(record: Record) -> Record:
+    model = record.setting.get("model")
+    if not isinstance(model, str) or public_name(model) == model:
+        return record
+    return replace(record, setting={**record.setting, "model": public_name(model)})

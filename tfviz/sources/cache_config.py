@@ -105,15 +105,14 @@ def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:
 
 
 def _shape(config: Any, family: str, label: str) -> CacheShape:
+    text = config if family == "encoder" else _text_part(config)
+    positions = getattr(text, "max_position_embeddings", None)
+    limit = positions if _is_count(positions) else None
     if family == "encoder":
-        return CacheShape(label, family, ())
-    text = _text_part(config)
+        return CacheShape(label, family, (), limit)
     layers, remarks = _layers(text, encoder_decoder=family == "encoder-decoder")
-    limit = getattr(text, "max_position_embeddings", None)
     heads = _whole(text, "num_attention_heads", optional=True) or 0
-    return CacheShape(
-        label, family, tuple(layers), limit if _is_count(limit) else None, None, heads, tuple(dict.fromkeys(remarks))
-    )
+    return CacheShape(label, family, tuple(layers), limit, None, heads, tuple(dict.fromkeys(remarks)))
 
 
 def shape_of(loaded: LoadedModel) -> CacheShape:

@@ -65,7 +65,10 @@ def shown(scene: Scene, counted: Mapping[str, Judgement], part: float | None = N
 
 def condition(where: Mapping[str, str], source: str, t: Translator) -> str:
     """On what, beside the machine; and by whom, if another section measured it."""
-    said = [t(f"{KEY}.where.{name}", value=value) for name, value in where.items() if name != "mask"]
+    from tfviz.introspection.results import public_name
+
+    shown = {**where, **({"model": public_name(where["model"])} if "model" in where else {})}
+    said = [t(f"{KEY}.where.{name}", value=value) for name, value in shown.items() if name != "mask"]
     said += [t(f"{KEY}.where.mask.{where['mask']}")] if "mask" in where else []
     if source:
         said.append(t(f"{KEY}.where.source", section=t(f"{source}.name")))
