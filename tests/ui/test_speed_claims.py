@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tfviz.config import Settings
+from tfviz.inference.contention import QUIET
 from tfviz.inference.device import DeviceGate
 from tfviz.inference.measure import Latency
 from tfviz.introspection.precision_point import PrecisionPoint, Trial
@@ -464,7 +465,7 @@ def test_times_measured_beside_much_other_work_give_no_verdict() -> None:
         one = Evidence(lengths((3, 3, 3)), {"mask": "none"}, held_up=held_up)
         return {key: judged.verdict for key, judged in claims_bench.judge({"kernels": one}).items()}
 
-    quiet, busy = verdicts(timed.QUIET), verdicts(0.4)
+    quiet, busy = verdicts(QUIET), verdicts(0.4)
     assert "noisy" not in quiet.values()
     assert (
         {key for key in busy if busy[key] != quiet[key]}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from tfviz.inference.contention import Contention
+from tfviz.inference.contention import QUIET, Contention
 from tfviz.inference.measure import Latency
 from tfviz.inference.operator_clock import reading_cost
 from tfviz.inference.records import Record, Setting, latency_record, now
@@ -38,7 +38,6 @@ BUDGET = 30.0  # seconds: a cycle that would end later, if it takes as long as t
 RUNS = 3  # timed runs of each phase in a cycle
 EXPERIMENT = "roofline"
 MOVED = 0.25  # by which a limit may move during a measurement
-HELD_UP = 0.1  # of the threads' time that others may have taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +54,7 @@ class Found:
     @property
     def busy(self) -> bool:
         """Whether something else was using the machine."""
-        return self.held_up > HELD_UP or any(one > MOVED for one in self.moved.values())
+        return self.held_up > QUIET or any(one > MOVED for one in self.moved.values())
 
     def predicted(self, part: Part) -> Prediction:
         return predict(part, self.roofs, self.counted.passes[part.phase])

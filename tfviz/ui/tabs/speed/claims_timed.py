@@ -32,13 +32,14 @@ FITTED_FROM = 512  # tokens: below, the constant part of a call weighs too much 
 FULL, SOME = 0.02, 0.5  # memory saved: points that may be missing, and the share of the claim that is a part of it
 NEAR_TWO = (1.8, 2.2)  # an exponent that counts as 2
 FAIRLY_TWO = (1.5, 2.8)
-QUIET = 0.1  # share of the time that other work may hold a measurement up
 OF_TIME = {"square_time", "bottleneck", "flash_speed", "kv_cache", "fp16_speed", "int8_speed", "int4_speed", "parallel"}
 LINEAR, GROWING, SQUARE = 1.2, 1.3, 1.6  # exponents at most: memory, a cached step; at least: a step without the cache
 
 
 def undisturbed(claim: str, judged: Judgement, held_up: float) -> Judgement:
     """No verdict on times beside much other work: it slows short calls down by more than long ones."""
+    from tfviz.inference.contention import QUIET
+
     if held_up <= QUIET or claim not in OF_TIME:
         return judged
     return replace(judged, verdict=NOISY, why="busy", words={**judged.words, "busy": percent(held_up)})
