@@ -7,6 +7,7 @@ import torch
 
 from tfviz.errors import TfvizError
 from tfviz.inference.quantisation import (
+    Quantised,
     Scheme,
     awq,
     choose_damping,
@@ -16,7 +17,6 @@ from tfviz.inference.quantisation import (
     output_error,
     quantise,
     relative,
-    step_error,
 )
 from tfviz.inference.quantisation.awq import channel_scales
 from tfviz.inference.quantisation.gptq import inverse_root
@@ -39,6 +39,14 @@ def correlated(rows: int = 400) -> torch.Tensor:
     mixed = numbers(rows, 12, seed=1) @ numbers(12, 80, seed=2) + 0.1 * numbers(rows, 80, seed=3)
     mixed[:, 7] *= 20
     return mixed
+
+
+def step_error(weight: torch.Tensor, quantised: Quantised) -> float:
+    """The largest |W - What| in steps of its part: 1/2 for rounding to the nearest."""
+    step = quantised.step()
+    gap = (weight - quantised.dequantised()).abs()
+    beside = bool((gap > 0)[(step == 0).expand_as(gap)].any())
+    return float("inf") if beside else float((gap / torch.where(step > 0, step, torch.inf)).max())
 
 
 @every_way

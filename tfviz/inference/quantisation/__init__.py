@@ -9,7 +9,6 @@ from tfviz.inference.quantisation.schemes import (
     output_error,
     quantise,
     relative,
-    step_error,
 )
 
 __all__ = [
@@ -24,5 +23,4 @@ __all__ = [
     "output_error",
     "quantise",
     "relative",
-    "step_error",
 ]

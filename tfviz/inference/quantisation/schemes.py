@@ -148,14 +148,6 @@ def output_error(x: Float[Tensor, "row in"], weight: Float[Tensor, "out in"], ma
     return relative(x @ (weight - made).T, x @ weight.T)
 
 
-def step_error(weight: Float[Tensor, "out in"], quantised: Quantised) -> float:
-    """The largest |W - What| in steps of its part: 1/2 for rounding to the nearest."""
-    step = quantised.step()
-    gap = (weight - quantised.dequantised()).abs()
-    beside = bool((gap > 0)[(step == 0).expand_as(gap)].any())
-    return float("inf") if beside else float((gap / torch.where(step > 0, step, torch.inf)).max())
-
-
 def distinct_levels(made: Float[Tensor, "out in"], quantised: Quantised) -> tuple[int, float]:
     """(the most different values that any part of the array has, how far it is off the levels at most, in steps).
 
