@@ -248,15 +248,20 @@ class Page:
                 ]
 
     def measure_current(self, strip: Strip, request: gr.Request) -> Iterator[list[Any]]:
-        """Times the setting on screen, unless it was timed before."""
+        """Times the setting on screen, unless it was timed before; shows it in any case.
+
+        It runs after every trace, also after one that another overtook, and so may have timed the strip of a trace
+        whose picture reaches the page later, without the figure. The run after that trace then brings the figure.
+        """
         yield [gr.skip()] * 3
-        if not strip.trace_id or strip.current in strip.rows or strip.current in strip.reasons:
+        if not strip.trace_id:
             return
         done = strip
-        while done == strip and self._is_newest(request, strip.trace_id):  # again after giving way to another visitor
-            if self.ctx.workbench.find(strip.trace_id) is None:
-                break
-            done = self._measured(request, strip, strip.current, give_way=True)
+        if strip.current not in strip.rows and strip.current not in strip.reasons:
+            while done == strip and self._is_newest(request, strip.trace_id):  # again after giving way to another
+                if self.ctx.workbench.find(strip.trace_id) is None:
+                    break
+                done = self._measured(request, strip, strip.current, give_way=True)
         if self._is_newest(request, strip.trace_id):
             yield [render(done, self.t), done, self._in_short(done)]
 
