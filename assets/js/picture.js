@@ -7,11 +7,12 @@
  *   ask: what a drawing of its own asked for (api.ask, or api.measure: as with the section's button pressed), as long as the page looks at the same sentence.
  * On window: hears tfviz:selected (attention_view.js) and tfviz:changed {id} (a control of this section); sends tfviz:select.
  * window.tfviz.scene is what the page looks at: {trace, kinds, token_lists, sel}.
- * The root carries data-drawn="<key>" once the picture of that wish is complete. */
+ * Panels in the window are drawn first, the others after the browser has painted those.
+ * The root carries data-seen="<key>" once all of that wish in the window is drawn, and data-drawn="<key>" once the picture is complete. */
 window.tfviz.picture = (element, props, want, watch) => {
   const root = element.querySelector('.tv-picture');
   const PATIENCE_MS = 1500, SLOW_MS = 250;
-  let visible = false, changes = 0, measure = false, asked = '', waiting = 0, slow = 0, drawn = null, hasCode = false, barFor = '', ask = null;
+  let visible = false, changes = 0, measure = false, measuring = false, asked = '', waiting = 0, slow = 0, drawn = null, hasCode = false, barFor = '', ask = null;
 
   const { el } = window.tfviz;
 
@@ -46,7 +47,7 @@ window.tfviz.picture = (element, props, want, watch) => {
     clearTimeout(slow); slow = setTimeout(() => root.setAttribute('data-busy', ''), SLOW_MS);
     setTimeout(check, PATIENCE_MS);       // in case nothing comes back
     want({ key, trace: traced(scene()), place: scene()?.sel ?? null, measure, ask: ask?.value ?? null, code: !hasCode });
-    measure = false;
+    measuring = measure; measure = false;
   }
 
   async function show() {
@@ -77,10 +78,18 @@ window.tfviz.picture = (element, props, want, watch) => {
     while (ui.panels.children.length > value.panels.length) { const last = ui.panels.lastChild; forget(last); last.remove(); }
     while (ui.panels.children.length < value.panels.length) newPanel();
     value.panels.forEach((panel, i) => ui.panels.children[i].classList.toggle('tv-wide', panel.wide)); // figures measure their room
-    value.panels.forEach((panel, i) => drawPanel(panel, ui.panels.children[i], plotly));
+    const boxes = [...ui.panels.children], shown = boxes.map(inWindow), drawThose = seen => value.panels.forEach((panel, i) => { if (shown[i] === seen) drawPanel(panel, boxes[i], plotly); });
+    drawThose(true);
     ui.badges.replaceChildren(...value.badges.map(badge));
     ui.badges.hidden = !value.badges.length;
+    if (value.done) root.dataset.seen = value.key;
+    if (shown.every(Boolean)) return;
+    await painted();
+    if (value === drawn && value.key === asked) drawThose(false);
   }
+
+  const inWindow = box => { const { top, bottom } = box.getBoundingClientRect(); return bottom >= 0 && top <= window.innerHeight; };
+  const painted = () => new Promise(done => { requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))); setTimeout(done, 100); }); // a page in the background has no frames
 
   function drawProgress(part) {
     ui.doing.hidden = part === null;
@@ -94,11 +103,11 @@ window.tfviz.picture = (element, props, want, watch) => {
     if (ui.doing.dataset.waiting !== text) doing(text, () => { ui.doing.dataset.waiting = text; });
   }
 
-  function doing(text, more) {            // what goes on, and the button that ends it
+  function doing(text, more) {            // what goes on, and the button that ends it; what the picture needs goes on
     delete ui.doing.dataset.waiting;
     ui.doing.replaceChildren(`${text} `);
     const made = more();
-    el('button', 'tv-stop', ui.doing, { type: 'button', text: t('stop') }).addEventListener('click', () => { changes++; check(); });
+    if (measuring) el('button', 'tv-stop', ui.doing, { type: 'button', text: t('stop') }).addEventListener('click', () => { changes++; check(); });
     return made;
   }
 

@@ -124,6 +124,7 @@ def changed(**changes: Any) -> str:
         ('{"a": 1}', "not a results file"),
         ("a,b\n1,2", "not a results file"),
         ('{"tfviz": 2}', "version 2"),
+        ('{"tfviz": "1"}', 'version "1"'),
         ('{"tfviz": true}', "version true"),
         ('{"tfviz": null}', "version null"),
         ('{"tfviz": 1' + "9" * 5000 + "}", "too many digits"),

@@ -188,6 +188,15 @@ def test_encoders_have_no_cache(kind: str) -> None:
     assert shape.family == "encoder" and not shape.layers
 
 
+def test_roberta_counts_its_positions_from_after_the_padding() -> None:
+    assert [shape_from({"model_type": kind}).limit for kind in ("bert", "roberta")] == [512, 512 - 2]
+    assert shape_from({"model_type": "roberta", "max_position_embeddings": 514}).limit == 512
+
+
+def test_a_mark_of_the_byte_order_before_the_text_is_passed_over() -> None:
+    assert read_config("\ufeff" + json.dumps({"model_type": "bert"})).label == "bert"
+
+
 def test_a_bert_that_decodes_has_one() -> None:
     assert shape_from({"model_type": "bert", "is_decoder": True}).family == "decoder"
 

@@ -14,7 +14,7 @@ from tfviz.messages import LANGUAGES
 from tfviz.training.date_styles import RULE
 from tfviz.ui.components.speed_strip import BASELINE, Strip, render
 from tfviz.ui.i18n import Translator
-from tfviz.ui.page import Page, _about, _lacks, _model_choices, _softcapped
+from tfviz.ui.page import RUN, Page, _about, _lacks, _model_choices, _softcapped
 
 EN = Translator("en")
 
@@ -81,3 +81,13 @@ def test_the_run_after_a_trace_shows_the_figure_even_if_another_run_has_timed_it
     assert speed == render(timed, EN) and strip == timed and line.endswith("2.00 ms")
     page.newest["one"] = "later"
     assert len(list(page.measure_current(timed, request))) == 1
+
+
+def test_a_text_whose_run_is_under_way_is_not_run_twice() -> None:
+    page: Any = object.__new__(Page)
+    request: Any = SimpleNamespace(session_hash="one")
+    page.t, page.outputs = EN, [None]
+    page.ctx = SimpleNamespace(workbench=SimpleNamespace(find=lambda trace_id: None))
+    page.newest, page.asked = OrderedDict(one=f"{RUN}1"), {"one": ("a b", "", "dates", "flash", "fp32")}
+    assert len(list(page.trace("a b", "", "dates", "flash", "fp32", {}, Strip(), request))) == 1
+    assert page.newest["one"] == f"{RUN}1"

@@ -51,7 +51,7 @@ def from_json(text: str) -> tuple[Machine, list[Record]]:
     if not isinstance(found, dict) or "tfviz" not in found:
         raise BadFile("speed.results.error.other")
     if found["tfviz"] is True or found["tfviz"] != VERSION:
-        raise BadFile("speed.results.error.version", version=_short(found["tfviz"]), known=VERSION)
+        raise BadFile("speed.results.error.version", version=_short(json.dumps(found["tfviz"])), known=VERSION)
     for name, kind in (("machine", dict), ("records", list)):
         if not isinstance(found.get(name), kind):
             raise BadFile(f"speed.results.error.{name}")

@@ -62,6 +62,10 @@ KINDS = {  # transformers' names of what a layer does -> ours
 }
 WINDOWS = {"sliding": "sliding_window", "chunked": "attention_chunk_size"}
 BESIDE = {"hybrid", "hybrid_sliding"}  # a state beside keys and values
+AFTER_PADDING = set(  # model types that count positions from after the padding's id
+    """roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod camembert data2vec-text ibert lilt longformer luke
+    markuplm mpnet""".split()
+)
 JSON_WORDS = {list: "list", str: "text", int: "number", float: "number", bool: "switch", type(None): "null"}
 REFUSED = "ValueError: "  # how the last line begins when a config class checks its numbers
 INDEXED = "indexed_attention"  # a small index of keys beside them
@@ -77,7 +81,7 @@ def parsed(text: str) -> dict[str, Any]:
     if len(text) > LONGEST:
         raise TfvizError("cache.planner.error.long", n=f"{len(text):,}", most=f"{LONGEST:,}")
     try:
-        read = json.loads(text)  # "Infinity", which some files have, becomes a number that nobody reads
+        read = json.loads(text.removeprefix("\ufeff"))  # some have "Infinity" where nobody reads
     except json.JSONDecodeError as error:
         raise TfvizError("cache.planner.error.json", line=f"{error.lineno:,}", column=f"{error.colno:,}") from error
     except RecursionError as error:
@@ -106,13 +110,21 @@ def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:
 
 def _shape(config: Any, family: str, label: str) -> CacheShape:
     text = config if family == "encoder" else _text_part(config)
-    positions = getattr(text, "max_position_embeddings", None)
-    limit = positions if _is_count(positions) else None
+    limit = _limit(text)
     if family == "encoder":
         return CacheShape(label, family, (), limit)
     layers, remarks = _layers(text, encoder_decoder=family == "encoder-decoder")
     heads = _whole(text, "num_attention_heads", optional=True) or 0
     return CacheShape(label, family, tuple(layers), limit, None, heads, tuple(dict.fromkeys(remarks)))
+
+
+def _limit(text: Any) -> int | None:
+    """Positions that a text may take; RoBERTa and its kin leave those up to the padding's unused."""
+    positions, padding = getattr(text, "max_position_embeddings", None), getattr(text, "pad_token_id", None)
+    if not _is_count(positions):
+        return None
+    unused = padding + 1 if text.model_type in AFTER_PADDING and isinstance(padding, int) else 0
+    return int(max(positions - unused, 1))
 
 
 def shape_of(loaded: LoadedModel) -> CacheShape:

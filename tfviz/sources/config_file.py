@@ -57,7 +57,7 @@ def fetched(repo: str) -> Path:
 def _read(path: Path, model: str) -> str:
     """Its text, if it is one and no longer than a config is; JSON is checked by whoever reads it."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             text = file.read(LONGEST + 1)
         json.loads(text)
     except (OSError, ValueError, RecursionError) as damage:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfviz.sources.catalog import CatalogEntry
 
 KEPT_SESSIONS = 1000
+RUN = "run "  # begins the name of a run, which a trace's id does not
 PATHS = {"en": "/", "zh": "/zh"}
 
 
@@ -175,14 +176,15 @@ class Page:
         request: gr.Request,
     ) -> Iterator[list[Any]]:
         """Runs the sentence; yields status lines while a model is fetched or others are served, then every picture."""
-        t, run, session = self.t, secrets.token_hex(8), str(request.session_hash)
+        t, run, session = self.t, RUN + secrets.token_hex(8), str(request.session_hash)
         nothing = [gr.skip()] * len(self.outputs)  # a generator that yields not even this clears its outputs
         model = (model or "").strip()
         text = carried_over(first or "", str(strip.about[0]) if strip.about else model, model)
         swapped = text != (first or "")  # then what stands in the second box belongs to the old example
         wanted = (text, "" if swapped else (second or "").strip() and second, model, kernel, precision)
         newest = self.newest.get(session, "")
-        if self.asked.get(session) == wanted and self.ctx.workbench.find(newest) is not None:
+        comes = newest.startswith(RUN) or self.ctx.workbench.find(newest) is not None
+        if self.asked.get(session) == wanted and comes:
             yield nothing  # a page that opens with a link's text hears of it twice
             return
         self._set_newest(request, run)
