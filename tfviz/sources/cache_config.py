@@ -120,7 +120,8 @@ def _shape(config: Any, family: str, label: str) -> CacheShape:
 
 def _limit(text: Any) -> int | None:
     """Positions that a text may take; RoBERTa and its kin leave those up to the padding's unused."""
-    positions, padding = getattr(text, "max_position_embeddings", None), getattr(text, "pad_token_id", None)
+    positions: Any = getattr(text, "max_position_embeddings", None)
+    padding = getattr(text, "pad_token_id", None)
     if not _is_count(positions):
         return None
     unused = padding + 1 if text.model_type in AFTER_PADDING and isinstance(padding, int) else 0
