@@ -105,8 +105,9 @@ def test_badges_turn_red_when_a_figure_is_tampered_with() -> None:
     assert "gradients are 1.00 apart" in red(with_last(gradient_abs={"flash": 1.0}))[0]
     (off,) = red(with_last(peak_bytes={"naive": int(naive_bytes(BASE) * 1.03), "flash": 1024 * 3000}))
     assert "differs from the formula by 3.0 % at n = 1,024" in off
-    (grown,) = red(replace(WHOLE, points=tuple(replace(one, peak_bytes=one.peak_bytes | {"flash": one.setting.n**2})
-                                               for one in POINTS)))  # fmt: skip
+    square = [replace(one, peak_bytes=one.peak_bytes | {"flash": one.setting.n**2}) for one in (*POINTS, point(2048))]
+    assert not red(replace(WHOLE, points=tuple(square[:-1])))  # its blocks still grow
+    (grown,) = red(replace(WHOLE, points=tuple(square)))
     assert "n^2.00 flash" in grown
 
 

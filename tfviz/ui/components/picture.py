@@ -52,6 +52,7 @@ class Picture:
     notes: Sequence[str] = ()  # above the panels: what was cut, what a control may not say
     part: float | None = None  # 0..1 of a measurement that goes on
     lacks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # id of a control -> option -> why not here
+    last: bool = False  # no other follows it: the page need not hear once more of what it has
 
 
 def payload(picture: Picture) -> dict[str, Any]:

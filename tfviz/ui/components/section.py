@@ -214,7 +214,10 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
                 return
             for picture in _in_line(scene, drawn) if named.get("measure") else drawn:
                 reply |= {"waiting": picture} if isinstance(picture, str) else {**payload(picture), "waiting": ""}
-                yield pack(reply)
+                last = isinstance(picture, Picture) and picture.last
+                yield pack({**reply, "done": last})
+                if last:
+                    return
             yield pack({**reply, "done": True})  # all of it: the browser may have skipped a value that another followed
         except gone():
             yield pack({**reply, "gone": True, "done": True})

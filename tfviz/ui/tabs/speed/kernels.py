@@ -56,7 +56,7 @@ def draw(
     found = scene.kept(kept_key(base, kernels, str(device)))
     shown = picture(found or _ahead(scene, base, kernels, str(device)), base, said, scene.t)
     compiling = [] if found or not flex or lacks[FLEX] else [_compiling(base, str(device), scene.t)]
-    yield replace(shown, notes=[*shown.notes, *compiling], lacks=lacks)
+    yield replace(shown, notes=[*shown.notes, *compiling], lacks=lacks, last=True)
 
 
 def kept_key(base: "KernelSetting", kernels: Sequence[str], device: str) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ MEMORY_OFF = 0.02  # the naive peak may differ so much from the formula
 WEIGHTY = 2**20  # bytes of a peak from which it is compared: below, a library's own buffer of a few KiB weighs
 SQUARE = 0.1  # the naive peak's exponent may differ so much from the formula's
 LINEAR = 1.25  # the fused peak's, at most; below 1 while buffers of a constant size weigh
+STEPPED = 1024  # tokens up to which torch's kernel takes larger blocks for longer texts, and buffers for them
 
 
 def of(found: "Sweep", kernel: str) -> list["KernelPoint"]:
@@ -91,7 +92,8 @@ def _growth(found: "Sweep", t: Translator) -> list[Badge]:
         return []
     formula = fit(naive.used, [naive_bytes(replace(found.base, n=n)) for n in naive.used])
     assert formula is not None, naive.used
-    holds = abs(naive.exponent - formula.exponent) <= SQUARE and flash.exponent <= LINEAR
+    square, linear = abs(naive.exponent - formula.exponent) <= SQUARE, flash.exponent <= LINEAR
+    holds = None if square and not linear and flash.used[-1] <= STEPPED else square and linear
     fields = {"naive": f"{naive.exponent:.2f}", "flash": f"{flash.exponent:.2f}"}
     return [Badge(holds, t("speed.kernels.badge.growth", **fields), t("speed.kernels.badge.growth.title"))]
 

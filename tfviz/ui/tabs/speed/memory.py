@@ -52,7 +52,7 @@ def draw(scene: Scene, measure: bool = False, **controls: Any) -> Iterator[Pictu
     if found is None:
         first = scene.examine(memory_check.first_check)
         found = memory_check.Checks((first,), 0.0)
-    yield picture(model, load, memory, found, where, t)
+    yield replace(picture(model, load, memory, found, where, t), last=True)
 
 
 def _model(scene: Scene, name: str, pasted: str) -> "Model":

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from html import escape
 from math import isfinite
@@ -71,7 +71,7 @@ def draw(scene: Scene, chosen: str = "int4", measure: bool = False) -> Iterator[
                 yield picture(found, about, scene.t, found.part)
         if scene.stop():
             return
-    yield picture(found, about, scene.t)
+    yield replace(picture(found, about, scene.t), last=True)
 
 
 @cache

@@ -1,6 +1,7 @@
 """Speed, path length: the gradient across k tokens and the time of n, of one attention layer beside recurrent ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -53,7 +54,7 @@ def draw(
                 yield picture(found, setting, longest, forget, where, scene.t, found.part)
         if scene.stop():
             return
-    yield picture(found, setting, longest, forget, where, scene.t)
+    yield replace(picture(found, setting, longest, forget, where, scene.t), last=True)
 
 
 def picture(

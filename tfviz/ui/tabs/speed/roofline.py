@@ -1,6 +1,7 @@
 """Speed, roofline: what each part of the model should take by this machine's measured limits, and what it takes."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ def draw(scene: Scene, n: float = TOKENS[2], measure: bool = False) -> Iterator[
     key = _key(scene, tokens)
     found, known = scene.kept(key), scene.kept(_of_machine(scene))
     if found is not None and not measure:
-        yield picture(found.counted, found, found.roofs, where, scene.t)
+        yield replace(picture(found.counted, found, found.roofs, where, scene.t), last=True)
         return
     if not measure:
         yield before(known, where, scene.t)
@@ -42,7 +43,7 @@ def draw(scene: Scene, n: float = TOKENS[2], measure: bool = False) -> Iterator[
             scene.keep(_of_machine(scene), found.roofs)
         if scene.stop():
             return
-    yield picture(counted, found, known if found is None else found.roofs, where, scene.t)
+    yield replace(picture(counted, found, known if found is None else found.roofs, where, scene.t), last=True)
 
 
 def _key(scene: Scene, n: int) -> Hashable:
