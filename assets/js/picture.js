@@ -78,18 +78,22 @@ window.tfviz.picture = (element, props, want, watch) => {
     while (ui.panels.children.length > value.panels.length) { const last = ui.panels.lastChild; forget(last); last.remove(); }
     while (ui.panels.children.length < value.panels.length) newPanel();
     value.panels.forEach((panel, i) => ui.panels.children[i].classList.toggle('tv-wide', panel.wide)); // figures measure their room
-    const boxes = [...ui.panels.children], shown = boxes.map(inWindow), drawThose = seen => value.panels.forEach((panel, i) => { if (shown[i] === seen) drawPanel(panel, boxes[i], plotly); });
+    const boxes = [...ui.panels.children], shown = boxes.map(inWindow);
+    const drawThose = seen => value.panels.forEach((panel, i) => { if (shown[i] === seen) drawPanel(panel, boxes[i], plotly); });
     drawThose(true);
     ui.badges.replaceChildren(...value.badges.map(badge));
     ui.badges.hidden = !value.badges.length;
     if (value.done) root.dataset.seen = value.key;
     if (shown.every(Boolean)) return;
     await painted();
-    if (value === drawn && value.key === asked) drawThose(false);
+    if (value === drawn) drawThose(false); // also where another is wanted already: that may end in a sentence
   }
 
   const inWindow = box => { const { top, bottom } = box.getBoundingClientRect(); return bottom >= 0 && top <= window.innerHeight; };
-  const painted = () => new Promise(done => { requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))); setTimeout(done, 100); }); // a page in the background has no frames
+  const painted = () => new Promise(done => {
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
+    setTimeout(done, 100);                // a page in the background has no frames
+  });
 
   function drawProgress(part) {
     ui.doing.hidden = part === null;
