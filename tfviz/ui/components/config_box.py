@@ -30,7 +30,7 @@ def config_box(t: Translator, own: str, example: str, **more: Any) -> dict[str, 
         placeholder=example,
         lines=4,
         max_lines=8,
-        max_length=MOST_LETTERS,
+        max_length=10 * MOST_LETTERS,  # the browser cuts there without a word; what is shorter is refused with one
         elem_id=f"{own}-config",
     )
     config.change(  # `input` would hear key presses only, not pasting

@@ -37,10 +37,10 @@ def draw(scene: Scene, n: float = TOKENS[2], measure: bool = False) -> Iterator[
         for found in scene.stream(partial(roofline_run.run, counted=counted)):
             if found.timed is not None:
                 scene.keep(key, found, roofline_run.records(found))
+            if known is None or found.timed is not None:  # at once: who presses Stop asks for it before this ends
+                scene.keep(_of_machine(scene), found.roofs)
             if found.part < 1:
                 yield picture(counted, found, found.roofs, where, scene.t, found.part)
-        if found is not None:
-            scene.keep(_of_machine(scene), found.roofs)
         if scene.stop():
             return
     yield replace(picture(counted, found, known if found is None else found.roofs, where, scene.t), last=True)

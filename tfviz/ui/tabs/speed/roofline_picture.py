@@ -50,8 +50,8 @@ def picture(
 ) -> Picture:
     """Before a measurement the work and the bytes by formula; then times as they arrive."""
     timed = found is not None and found.timed is not None
-    notes = [] if timed or part is not None else [t(f"{KEY}.ready", **vars(where))]
     n = counted.phases[0].n
+    notes = [] if timed or part is not None else [t(f"{KEY}.ready", **{**vars(where), "n": n})]
     if n < where.n:
         notes.append(t(f"{KEY}.cut", n=n, asked=where.n))
     if part is not None and not timed:
