@@ -66,6 +66,10 @@
     candidate = '';
   });
 
+  /* What is typed before the link's state has come. */
+  let early = null;                       // undefined once it has
+  document.addEventListener('input', ({ target }) => { if (early !== undefined && target.closest?.('#tv-first')) early = target.value; }, true);
+
   function typeWhatWaits() {
     let text = null;
     try { text = sessionStorage.getItem('tfviz-text'); } catch { /* nothing waits */ }
@@ -161,19 +165,10 @@
       tabButton(tab)?.click();
       if (section) setTimeout(() => tabButton(section)?.click(), 50); // once the tab is there
     },
-    /* A link's state, for the page's boxes as NAMES; whatever it lacks stays as built, as does a sentence that somebody
-       has typed already. A model without a text opens with its own first example. */
-    opened(boxes, { built, first, kernels, precisions }) {
-      const [text, second, model, kernel, precision] = NAMES.map(name => new URLSearchParams(location.search).get(name));
-      const cut = (long, most) => [...long].slice(0, most).join('');
-      const sentence = text ?? (model ? first[model] ?? first.default : boxes[0]);
-      return [
-        boxes[0] === built ? cut(sentence, 20000) : boxes[0],
-        second === null ? boxes[1] : cut(second, 20000),
-        model === null ? boxes[2] : cut(model, 1024),
-        kernels.includes(kernel) ? kernel : boxes[3],
-        precisions.includes(precision) ? precision : boxes[4],
-      ];
+    opened() {                            // the link's text is there, over what somebody has typed before
+      const text = early;
+      early = undefined;
+      if (text !== null && text !== byId('tv-first').querySelector('textarea').value) type(text);
     },
     traceStarts(inputs) {
       for (const group of ['tv-kernel', 'tv-precision'])  // one name a group, so that arrow keys move in it

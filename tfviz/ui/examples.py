@@ -16,11 +16,6 @@ def examples(model: str) -> list[str]:
     return _lists().get(model, _lists()["default"])
 
 
-def first_examples() -> dict[str, str]:
-    """What a model opens with, of those that have a list of their own; "default" for all others."""
-    return {model: texts[0] for model, texts in _lists().items()}
-
-
 def most_examples() -> int:
     """The length of the longest list."""
     return max(map(len, _lists().values()))

@@ -4,7 +4,6 @@ Typing runs a trace; the newest text wins and no stale run waits in a queue. Whe
 is measured in the background and gives way as soon as somebody needs the device.
 """
 
-import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import gradio as gr
 from tfviz.messages import LANGUAGES
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, precision_label, render
 from tfviz.ui.context import AppContext, Step, follow, quietly
-from tfviz.ui.examples import carried_over, examples, first_examples, most_examples
+from tfviz.ui.examples import carried_over, examples, most_examples
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, significant
 from tfviz.ui.selection import FIRST
 from tfviz.ui.tabs import TABS
@@ -110,10 +109,10 @@ class Page:
         self.outputs = [self.notice, self.header, self.fold, self.speed, self.strip, *asked, *shown]
         quiet = quietly(self.ctx)
 
-        boxes: list[Any] = [self.first, self.second, self.model, self.kernel, self.precision]
-        known = {"built": self.first.value, "first": first_examples(), "kernels": KERNELS, "precisions": [*PRECISIONS]}
-        opened = f"(...boxes) => window.tfviz.opened(boxes, {json.dumps(known)})"  # nobody waits for an answer
-        start = gr.context.Context.root_block.load(None, boxes, boxes, js=opened, **quiet)  # type: ignore[union-attr]
+        start = gr.context.Context.root_block.load(  # type: ignore[union-attr]
+            self.open_page, None, [self.first, self.second, self.model, self.kernel, self.precision], **quiet
+        )
+        start.then(None, js="() => window.tfviz.opened()", **quiet)
         everything = self.run_all.click(self.measure_all, [self.strip], measured, concurrency_limit=8, **quiet)
         run: dict[str, Any] = quiet | {
             "fn": self.trace,
@@ -138,6 +137,22 @@ class Page:
         self.fold.click(None, js="() => window.tfviz.fold()", **quiet)
 
     # -- what happens -----------------------------------------------------------------------------------------------
+
+    def open_page(self, request: gr.Request) -> list[Any]:
+        """A link's state: ?text=...&second=...&model=...&kernel=...&precision=...; whatever it lacks stays as built.
+
+        A model without a text opens with its own first example.
+        """
+        query = dict(request.query_params)
+        kernel, precision = query.get("kernel"), query.get("precision")
+        model = query["model"][:1024] if "model" in query else None
+        return [
+            query["text"][:20_000] if "text" in query else examples(model)[0] if model else gr.skip(),
+            query["second"][:20_000] if "second" in query else gr.skip(),
+            model if model is not None else gr.skip(),
+            kernel if kernel in KERNELS else gr.skip(),
+            precision if precision in PRECISIONS else gr.skip(),
+        ]
 
     def close_page(self, request: gr.Request) -> None:
         """What a closed page had asked for is dropped when its turn comes."""
