@@ -12,6 +12,12 @@ from tfviz.ui.i18n import Translator
 
 Visit = Callable[..., Visitor]
 DATES, SMOLLM2 = "Dates (our Transformer)", "SmolLM2 135M Instruct"
+WATCH = """([row, readout]) => {  // what is to be seen at every change: (cells, the readout)
+  window.seen = [];
+  const shown = () => [...row.children].filter(cell => cell.checkVisibility({ visibilityProperty: true })).length;
+  new MutationObserver(() => seen.push([shown(), readout.textContent]))
+    .observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
+}"""
 FIRST = ["2", "0", "2", "4", "-", "0", "3", "-", "0", "5", "</s>"]  # of "Tuesday, 5 March 2024"
 
 
@@ -114,12 +120,14 @@ def test_a_cell_tells_the_five_most_probable_tokens_and_replay_walks_to_the_last
     visitor.page.keyboard.press("Escape")
     expect(panel.tip).to_be_hidden()
     visitor.radio("Encoder").click()
+    visitor.page.evaluate(WATCH, [panel.row.element_handle(), visitor.readout.element_handle()])
     panel.replay.click()
     expect(visitor.radio("Cross-attention")).to_be_checked()
     expect(panel.stop).to_be_visible()
-    expect(panel.row.locator(":scope > :visible")).not_to_have_count(len(FIRST))  # they come one by one
-    expect_cell(panel, 10)
     expect(panel.replay).to_be_visible()
+    expect_cell(panel, 10)
+    shown, read = zip(*visitor.page.evaluate("seen"), strict=True)
+    assert 3 in shown and any("(2) → " in text for text in read)  # one by one, and the map goes along
     expect(panel.cells).to_have_text(FIRST)
     expect(visitor.readout).to_contain_text(re.compile(r"^5 \(10\) → "))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from playwright.sync_api import BrowserContext, Locator, Request, expect
+from playwright.sync_api import BrowserContext, Locator, Request, Route, expect
 
 from tests.e2e.conftest import Visitor, is_outside
 from tfviz.messages import ASSETS, sentences
@@ -327,9 +327,12 @@ def test_a_link_restores_sentence_model_kernel_and_precision(visit: Visit) -> No
 
 
 def test_what_is_typed_while_a_link_opens_stays(new_context: Callable[..., BrowserContext], app_url: str) -> None:
-    visitor = Visitor(new_context().new_page(), app_url)
+    visitor, asked = Visitor(new_context().new_page(), app_url), list[Route]()
+    visitor.page.route("**/queue/join*", lambda route: asked.append(route), times=1)
     visitor.page.goto(f"{app_url}/?model=minilm-l6&text={quote('one two three')}", wait_until="commit")
-    visitor.sentence.fill("here again")  # as soon as there is a box
+    visitor.sentence.fill("here again")
+    (question,) = asked
+    question.continue_()  # only now the page hears what its link says
     expect(visitor.tokens()).to_have_text("[CLS] here again [SEP]".split())
     expect(visitor.sentence).to_have_value("here again")
     still_whole(visitor)
