@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 import torch
 
-from tests.model.tiny import DECODER, ENCODER_DECODER, LLAMA_LIKE, PAD, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import DECODER, ENCODER_DECODER, LLAMA_LIKE, PAD, build, ids, using
 from tfviz.config import TransformerConfig
 from tfviz.inference.flat import FlatDecoder
 from tfviz.inference.generate import generate

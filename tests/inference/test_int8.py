@@ -1,5 +1,9 @@
 """INT8: integer products against a double loop, rotations, shared tables, real architectures with random weights."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -114,6 +118,17 @@ def test_integer_products_equal_a_double_loop() -> None:
     ours = integer_product(levels, weight)
     loop = [[sum(int(a) * int(b) for a, b in zip(row, column, strict=True)) for column in weight] for row in levels]
     assert ours.tolist() == loop
+
+
+def test_integer_products_are_exact_on_a_processor_without_vnni() -> None:
+    code = """import torch
+from tfviz.inference.precision.int8 import integer_product
+levels, weight = (torch.randint(-127, 128, (rows, 576), dtype=torch.int8) for rows in (40, 96))
+levels[0], weight[0], levels[1], weight[1] = 127, 127, -127, -127
+exact = levels.double() @ weight.double().T
+print(all(torch.equal(integer_product(some, weight).double(), exact[: len(some)]) for some in (levels[:1], levels)))"""
+    old = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}  # on other processors it changes nothing
+    assert subprocess.run([sys.executable, "-c", code], env=old, capture_output=True, text=True).stdout == "True\n"
 
 
 @pytest.mark.parametrize("features, outputs, bias", [(64, 48, True), (576, 192, False), (7, 3, True), (30, 1, True)])

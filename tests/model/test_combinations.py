@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 import torch
 
-from tests.model.tiny import ENCODER_DECODER, PAD, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import ENCODER_DECODER, PAD, build, ids, using
 from tfviz.config import TransformerConfig
 from tfviz.model.attention import ATTENTION_KERNELS
 from tfviz.model.feed_forward import FEED_FORWARDS

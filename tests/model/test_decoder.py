@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.model.tiny import DECODER, ENCODER_DECODER, KERNELS, PAD, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import DECODER, ENCODER_DECODER, KERNELS, PAD, build, ids, using
 from tfviz.model.decoder import DecoderLayer
 from tfviz.model.probes import probes
 

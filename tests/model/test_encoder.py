@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from tests.model.tiny import ENCODER, ENCODER_DECODER, KERNELS, PAD, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import ENCODER, ENCODER_DECODER, KERNELS, PAD, build, ids, using
 from tfviz.model.positions.sinusoidal import sinusoidal_encoding
 from tfviz.model.probes import probes
 

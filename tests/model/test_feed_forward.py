@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.model.tiny import ENCODER, difference, shake
+from tests.closeness import difference
+from tests.model.tiny import ENCODER, shake
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.model.feed_forward import FEED_FORWARDS
 

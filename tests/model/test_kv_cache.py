@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.model.tiny import DECODER, ENCODER_DECODER, KERNELS, LLAMA_LIKE, PAD, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import DECODER, ENCODER_DECODER, KERNELS, LLAMA_LIKE, PAD, build, ids, using
 from tfviz.config import TransformerConfig
 from tfviz.errors import TfvizError
 from tfviz.model import Transformer

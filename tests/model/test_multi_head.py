@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.model.tiny import KERNELS, difference, shake, using
+from tests.closeness import difference
+from tests.model.tiny import KERNELS, shake, using
 from tfviz.model import MultiHeadAttention, make_causal_mask
 from tfviz.model.kv_cache import AttentionCache, MemoryCache
 from tfviz.model.probes import probes

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.model.tiny import difference, shake
+from tests.closeness import difference
+from tests.model.tiny import shake
 from tfviz.model.norm import NORMS, LayerNorm, RMSNorm, layer_norm, rms_norm
 
 SEEDS = st.integers(0, 2**31)

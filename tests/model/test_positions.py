@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.model.tiny import DECODER, ENCODER, ENCODER_DECODER, KERNELS, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import DECODER, ENCODER, ENCODER_DECODER, KERNELS, build, ids, using
 from tfviz.config import RopeScaling, TransformerConfig
 from tfviz.errors import TfvizError
 from tfviz.model.positions import POSITIONS

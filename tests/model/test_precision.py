@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.model.tiny import ENCODER_DECODER, KERNELS, LLAMA_LIKE, PAD, build, difference, ids, using
+from tests.closeness import difference
+from tests.model.tiny import ENCODER_DECODER, KERNELS, LLAMA_LIKE, PAD, build, ids, using
 from tfviz.config import TransformerConfig
 from tfviz.inference.precision import PRECISIONS, weight_bytes
 from tfviz.model import Transformer

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.model.tiny import ENCODER, ENCODER_DECODER, FAMILIES, build, difference, ids, shake
+from tests.closeness import difference
+from tests.model.tiny import ENCODER, ENCODER_DECODER, FAMILIES, build, ids, shake
 from tfviz.config import TransformerConfig
 from tfviz.model.norm import NORMS
 from tfviz.model.probes import probes

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.model.tiny import LLAMA_LIKE, build, difference, ids
+from tests.closeness import difference
+from tests.model.tiny import LLAMA_LIKE, build, ids
 from tfviz.config import RopeScaling, TransformerConfig
 from tfviz.model.positions import Rotation
 from tfviz.model.positions.rope import Rope

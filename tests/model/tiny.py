@@ -62,9 +62,3 @@ def ids(rows: int, n: int, seed: int = 0) -> Tensor:
 
 def using(kernel: str) -> AbstractContextManager[None]:
     return attention_call(AttentionCall(kernel=kernel))
-
-
-def difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference of two tensors of one shape."""
-    assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
-    return (ours - theirs).abs().max().item()

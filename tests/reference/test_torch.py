@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.model.tiny import KERNELS, difference, shake, using
+from tests.closeness import difference
+from tests.model.tiny import KERNELS, shake, using
 from tfviz.config import TransformerConfig
 from tfviz.model import MultiHeadAttention
 from tfviz.model.decoder import DecoderLayer

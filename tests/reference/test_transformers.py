@@ -12,7 +12,8 @@ import transformers as hf
 from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from tests.model.tiny import KERNELS, difference, shake, using
+from tests.closeness import difference
+from tests.model.tiny import KERNELS, shake, using
 from tfviz.config import RopeScaling, TransformerConfig
 from tfviz.model import Transformer
 from tfviz.model.decoder import DecoderLayer

@@ -13,6 +13,7 @@ import transformers as hf
 from torch import Tensor
 
 from tests.checkpoints import BART_LIKE, LLAMA_LIKE, VOCABULARY, byte_level_tokenizer, sentence_piece_like_tokenizer
+from tests.closeness import difference
 from tfviz.errors import BadText, TfvizError, UnsupportedHere
 from tfviz.inference.generate import generate
 from tfviz.introspection.batch import watched
@@ -114,11 +115,6 @@ def greedy(decoding: Decoding, n: int, kernel: str = "flash") -> Tensor:
         found.append(step(decoding, kernel))
         decoding.append(found[-1].argmax(-1))
     return torch.stack(found, 1)
-
-
-def difference(ours: Tensor, theirs: Tensor) -> float:
-    assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
-    return float((ours - theirs).abs().max())
 
 
 # ---- the same tokens

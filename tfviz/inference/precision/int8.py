@@ -54,6 +54,17 @@ def to_levels(rows: Tensor) -> tuple[Tensor, Tensor]:
     return (rows / scale).round_().to(torch.int8), scale
 
 
+@cache
+def sums_are_exact() -> bool:
+    """Whether this CPU's product of int8 adds as it should.
+
+    Without VNNI instructions (most CPUs before 2020) oneDNN adds the products of two neighbours in 16 bits, unsigned
+    (level + 128) times signed, and cuts off what does not fit. 2 * 255 * 64 fits: weights of 7 bits are added right.
+    """
+    most = torch.full((32, 64), LEVELS, dtype=torch.int8)
+    return bool((torch._int_mm(most, most.t()) == 64 * LEVELS**2).all())
+
+
 def integer_product(levels: Tensor, weight: Tensor) -> Tensor:
     """int8 [rows, in] times int8 [out, in] transposed -> the sums [rows, out], int32 (FP32 where CUDA has no kernel).
 
@@ -61,7 +72,10 @@ def integer_product(levels: Tensor, weight: Tensor) -> Tensor:
     multiplied as floats (exact up to 2²⁴).
     """
     if not levels.is_cuda:
-        return torch._int_mm(levels, weight.t())
+        if sums_are_exact():
+            return torch._int_mm(levels, weight.t())
+        halves, rest = weight >> 1, weight & 1  # weight = 2 (weight >> 1) + (weight & 1)
+        return torch._int_mm(levels, halves.t()).mul_(2).add_(torch._int_mm(levels, rest.t()))
     if weight.shape[0] % 8 or weight.shape[1] % 8:
         return levels.float() @ weight.t().float()
     rows = len(levels)
