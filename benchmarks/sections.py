@@ -13,7 +13,7 @@ from statistics import median
 from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from page import app, sentence, settle, spread, type_text  # noqa: E402
+from page import PATIENCE, app, sentence, settle, spread, type_text  # noqa: E402
 
 from tests.e2e.conftest import QUIET, find_chromium  # noqa: E402
 
@@ -24,7 +24,7 @@ REDRAW = """async ([id, turn]) => {
   const root = document.querySelector(`[id="${id}"] .tv-picture`), before = root.dataset.seen;
   const start = performance.now();
   const drawn = new Promise((done, fail) => {
-    setTimeout(() => fail(new Error('nothing was drawn')), 20000);
+    setTimeout(() => fail(new Error('nothing was drawn')), PATIENCE);
     new MutationObserver((_, watch) => {
       if (root.dataset.seen === before) return;
       watch.disconnect();
@@ -40,13 +40,13 @@ REDRAW = """async ([id, turn]) => {
     for (const name of ['input', 'change']) input.dispatchEvent(new Event(name, { bubbles: true }));
   };
   if (chips.length) chips[(5 * turn + 3) % chips.length].click();
-  else if (layer) type(layer, String(turn % (Number(layer.max) + 1)));
+  else if (layer && layer.max !== '0') type(layer, String((Number(layer.value) + 1) % (Number(layer.max) + 1)));
   else if (inputs.length) {
-    const [input] = inputs, step = Number(input.step) || 1;
-    type(input, String(Number(input.value) + (turn % 2 ? -step : step)));
+    const [input] = inputs, step = Number(input.step) || 1, up = Number(input.value) + step;
+    type(input, String(turn % 2 || input.max && up > Number(input.max) ? up - 2 * step : up));
   } else return null;
   return drawn;
-}"""
+}""".replace("PATIENCE", str(PATIENCE))
 
 
 def main() -> None:
@@ -57,8 +57,9 @@ def main() -> None:
     with app() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(playwright), args=[*QUIET, "--no-sandbox"])
         page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(PATIENCE)
         page.goto(f"{url}?model={options.model}")
-        page.wait_for_selector("[data-painted]", timeout=60_000)
+        page.wait_for_selector("[data-painted]", timeout=PATIENCE)
         type_text(page, sentence(32))
         settle(page)
         print(f"Redraw of a section, ms ({options.model}, 32 tokens; limit {LIMIT_MS})")
@@ -74,7 +75,7 @@ def main() -> None:
 
 def redraws(page: Page, key: str, n: int) -> None:
     identity = key.replace(".", "-")
-    page.wait_for_selector(f"#{identity} [data-drawn]", timeout=60_000)
+    page.wait_for_selector(f"#{identity} [data-drawn]", timeout=PATIENCE)
     taken = []
     for turn in range(n + 1):
         page.wait_for_timeout(200)

@@ -12,10 +12,10 @@ from tfviz.ui.i18n import Translator
 
 Visit = Callable[..., Visitor]
 DATES, SMOLLM2 = "Dates (our Transformer)", "SmolLM2 135M Instruct"
-WATCH = """([row, readout]) => {  // what is to be seen at every change: (cells, the readout)
+WATCH = """([row, readout, button]) => {  // what is to be seen at every change: (cells, the readout, the button)
   window.seen = [];
   const shown = () => [...row.children].filter(cell => cell.checkVisibility({ visibilityProperty: true })).length;
-  new MutationObserver(() => seen.push([shown(), readout.textContent]))
+  new MutationObserver(() => seen.push([shown(), readout.textContent, button.textContent]))
     .observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
 }"""
 FIRST = ["2", "0", "2", "4", "-", "0", "3", "-", "0", "5", "</s>"]  # of "Tuesday, 5 March 2024"
@@ -120,14 +120,14 @@ def test_a_cell_tells_the_five_most_probable_tokens_and_replay_walks_to_the_last
     visitor.page.keyboard.press("Escape")
     expect(panel.tip).to_be_hidden()
     visitor.radio("Encoder").click()
-    visitor.page.evaluate(WATCH, [panel.row.element_handle(), visitor.readout.element_handle()])
+    visitor.page.evaluate(WATCH, [one.element_handle() for one in (panel.row, visitor.readout, panel.replay)])
     panel.replay.click()
     expect(visitor.radio("Cross-attention")).to_be_checked()
-    expect(panel.stop).to_be_visible()
     expect(panel.replay).to_be_visible()
     expect_cell(panel, 10)
-    shown, read = zip(*visitor.page.evaluate("seen"), strict=True)
+    shown, read, button = zip(*visitor.page.evaluate("seen"), strict=True)
     assert 3 in shown and any("(2) → " in text for text in read)  # one by one, and the map goes along
+    assert visitor.t("answer.label.stop") in button
     expect(panel.cells).to_have_text(FIRST)
     expect(visitor.readout).to_contain_text(re.compile(r"^5 \(10\) → "))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 
@@ -109,7 +109,7 @@ def test_depths_are_measured_on_the_button_and_kept(visit: Visit, stay: Visit) -
     expect(picture.locator(".js-plotly-plot")).to_have_count(0)
     with visitor.redrawn("layers.depth"):
         picture.get_by_role("button", name="Measure").click()
-    expect(picture.locator(".tv-badges .ok")).to_have_count(2, timeout=3 * PATIENCE)
+    expect(picture.locator(".tv-badges .ok")).to_have_count(2)
     expect(picture.locator(".js-plotly-plot")).to_have_count(3)
     again = opened(visit("/"), "depth")  # another visitor, the same measurement
     expect(again.locator(".tv-badges .ok")).to_have_count(2)

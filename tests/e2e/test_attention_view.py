@@ -24,13 +24,13 @@ def view(page: Page, harness: str) -> Locator:
     """The view, open on the first example with its map painted."""
     page.goto(harness)
     root = page.locator("#attention-view .tv-attention")
-    expect(root).to_have_attribute("data-painted", "t-smollm/self/13/8", timeout=20_000)
+    expect(root).to_have_attribute("data-painted", "t-smollm/self/13/8")
     return root
 
 
 def load(page: Page, case: str) -> None:
     page.get_by_role("button", name=case, exact=True).click()
-    expect(page.locator(f".tv-attention[data-trace='t-{case}'][data-painted]")).to_be_visible(timeout=30_000)
+    expect(page.locator(f".tv-attention[data-trace='t-{case}'][data-painted]")).to_be_visible()
 
 
 def click_head(view: Locator, layer: int, head: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 from tests.e2e.test_looks import DESK, both_looks, violations
 
 Visit = Callable[..., Visitor]
@@ -98,7 +98,7 @@ def test_a_pasted_config_is_planned_and_a_bad_one_leaves_the_picture(stay: Visit
     with visitor.redrawn("cache.planner"):
         box.fill(LLAMA)
     facts = picture.locator(".tv-plan-facts dd")
-    expect(facts.first).to_have_text("1.00 GiB", timeout=2 * PATIENCE)
+    expect(facts.first).to_have_text("1.00 GiB")
     error = picture.get_by_role("alert")
     for text, said in (
         ("{oops", "not JSON"),

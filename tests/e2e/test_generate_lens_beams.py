@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 FACT = "/?text=The+capital+of+France+is+Paris.+The+capital+of+Japan+is"
@@ -103,7 +103,7 @@ def test_an_encoder_without_a_head_is_told_what_is_missing(visit: Visit) -> None
 
 def test_the_tree_grows_and_its_texts_are_ranked(visit: Visit) -> None:
     picture = opened(visit("/"), "beams")
-    expect(picture.locator(".tv-badges .ok")).to_have_count(4, timeout=3 * PATIENCE)
+    expect(picture.locator(".tv-badges .ok")).to_have_count(4)
     expect(picture.locator(".tv-beams-tree button")).to_have_count(1 + 12 * (4 + 6))
     rows = picture.get_by_role("rowheader")
     expect(rows).to_have_count(5)

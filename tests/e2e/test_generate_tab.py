@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Heard, Visitor
 from tests.e2e.test_looks import DESK, both_looks, violations
 
 Visit = Callable[..., Visitor]
@@ -20,7 +20,7 @@ def written(visitor: Visitor) -> Locator:
 
 
 def ended(view: Locator) -> Locator:
-    expect(view.and_(view.page.locator(":not([data-going])[data-steps]"))).to_be_visible(timeout=3 * PATIENCE)
+    expect(view.and_(view.page.locator(":not([data-going])[data-steps]"))).to_be_visible()
     return view
 
 
@@ -44,12 +44,10 @@ def no_request(page: Page) -> Iterator[None]:
 
 def test_a_text_goes_on_by_itself_and_its_first_token_does_not_wait_for_the_last(visit: Visit) -> None:
     visitor = visit("/")
+    heard = Heard(visitor.page.locator("body"), "#generate-steps .tv-decode-state")
     visitor.page.get_by_role("tab", name="Generate", exact=True).click()
-    view = visitor.page.locator("#generate-steps .tv-decode")
-    expect(view.and_(visitor.page.locator("[data-going][data-steps]"))).to_be_visible(timeout=2 * PATIENCE)
-    assert int(str(view.get_attribute("data-steps"))) < 24
-    expect(view.get_by_role("button", name="Stop", exact=True)).to_be_visible()
-    ended(view)
+    view = ended(visitor.page.locator("#generate-steps .tv-decode"))
+    assert any(re.match(r"Writing: \d of 24 tokens", text) for text in heard.texts()), heard.texts()
     assert view.get_attribute("data-steps") == "24" and len(generated(view)) == 24
     expect(view.locator(".tv-decode-table tbody tr")).to_have_count(21)  # all tokens listed and all others
     expect(view.locator(".tv-decode-state")).to_have_text(re.compile("all 24 new tokens"))
@@ -104,20 +102,17 @@ def test_stop_is_heard_within_a_step_and_the_text_can_go_on(visit: Visit) -> Non
     visitor = visit("/")
     view = written(visitor)
     box = visitor.page.get_by_role("spinbutton", name=re.compile("new tokens"))
+    Heard(view, ".tv-decode-state", cue=r" (2[5-9]|[3-9]\d|1\d\d) of 128", press="Stop")
     box.fill("128")
     box.press("Enter")
-    going = view.and_(visitor.page.locator("[data-going]"))
-    expect(going).to_be_visible()
-    expect(view.locator(".tv-decode-state")).to_have_text(re.compile(r"(2[5-9]|[3-9]\d|1\d\d) of 128"))
-    n = int(str(view.get_attribute("data-steps")))
-    press(view, "Stop")
+    expect(view.locator(".tv-decode-state")).to_have_text(re.compile(r"^Stopped: \d+ of 128 tokens\.$"))
     ended(view)
     stopped = int(str(view.get_attribute("data-steps")))
-    assert stopped < 128 and n <= stopped
+    assert 25 <= stopped < 128
     expect(view.locator(".tv-decode-state")).to_have_text(f"Stopped: {stopped} of 128 tokens.")
     before = generated(view)
     press(view, "Go on: 16 more")
-    expect(view.locator(".tv-decode-text .new")).to_have_count(stopped + 16, timeout=3 * PATIENCE)
+    expect(view.locator(".tv-decode-text .new")).to_have_count(stopped + 16)
     assert generated(view)[:stopped] == before
 
 

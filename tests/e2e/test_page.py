@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from playwright.sync_api import BrowserContext, Locator, Request, Route, expect
 
-from tests.e2e.conftest import Visitor, is_outside
+from tests.e2e.conftest import PATIENCE, Visitor, is_outside
 from tfviz.messages import ASSETS, sentences
 
 Visit = Callable[..., Visitor]
@@ -217,8 +217,8 @@ def test_each_switch_traces_again_and_adds_its_own_row(visit: Visit) -> None:
 def test_measuring_all_settings_fills_twelve_rows_that_another_sentence_empties(visit: Visit) -> None:
     visitor = visit(f"/?model=dates&text={quote('one two three')}").measured()  # a small model is soon measured
     visitor.page.get_by_role("button", name="Measure all settings").click()
-    expect(visitor.settings).to_have_count(12, timeout=90_000)
-    expect(visitor.page.locator(".tv-doing")).to_have_count(0, timeout=90_000)
+    expect(visitor.settings).to_have_count(12)
+    expect(visitor.page.locator(".tv-doing")).to_have_count(0)
     for precision in ("FP32", "FP16", "BF16", "INT8 w", "INT8", "INT4"):
         for kernel in ("naive", "flash"):
             expect(visitor.row(f"{kernel} · {precision}")).to_be_visible()
@@ -331,6 +331,9 @@ def test_what_is_typed_while_a_link_opens_stays(new_context: Callable[..., Brows
     visitor.page.route("**/queue/join*", lambda route: asked.append(route), times=1)
     visitor.page.goto(f"{app_url}/?model=minilm-l6&text={quote('one two three')}", wait_until="commit")
     visitor.sentence.fill("here again")
+    for _ in range(PATIENCE // 50):  # until the page asks what its link says
+        if not asked:
+            visitor.page.wait_for_timeout(50)
     (question,) = asked
     question.continue_()  # only now the page hears what its link says
     expect(visitor.tokens()).to_have_text("[CLS] here again [SEP]".split())

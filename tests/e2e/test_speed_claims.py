@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 
@@ -19,7 +19,7 @@ def test_a_row_is_measured_filtered_and_followed(visit: Visit) -> None:
     others = picture.locator("[id^=claim-].of-open:not(#claim-identity)")
     still_open = others.count()
     row.get_by_role("button", name=re.compile("^Measure here: ")).click()
-    expect(row).to_have_class("of-fails", timeout=3 * PATIENCE)
+    expect(row).to_have_class("of-fails")
     expect(others).to_have_count(still_open)  # a row's button measures that row
     expect(row.get_by_role("button", name=re.compile("^Measure again: "))).to_be_focused()
     picture.get_by_role("button", name="does not hold here").click()

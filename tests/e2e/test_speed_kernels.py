@@ -5,14 +5,13 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Heard, Visitor
 from tests.e2e.test_looks import violations
 
 Visit = Callable[..., Visitor]
 
 
 def opened(visitor: Visitor) -> Locator:
-    visitor.page.set_default_timeout(3 * PATIENCE)
     return visitor.section("speed", "speed.kernels")
 
 
@@ -33,7 +32,7 @@ def test_a_small_sweep_runs_to_its_end_and_a_larger_one_can_be_stopped(visit: Vi
     expect(picture.locator(".js-plotly-plot")).to_have_count(1)
     largest(visitor, "512")
     measure(picture)
-    expect(picture.locator(".tv-badges .ok")).to_have_count(3, timeout=4 * PATIENCE)
+    expect(picture.locator(".tv-badges .ok")).to_have_count(3)
     expect(picture.locator(".tv-badges .warn")).to_have_count(0)
     expect(picture.locator(".js-plotly-plot")).to_have_count(3)
     expect(picture.get_by_role("row", name=re.compile("n = 512 "))).to_have_text(re.compile(r"ms.*ms.*x.*16\.0 MiB"))
@@ -51,9 +50,8 @@ def test_a_small_sweep_runs_to_its_end_and_a_larger_one_can_be_stopped(visit: Vi
         heads.fill("8")
         heads.press("Enter")
     largest(visitor, "8,192")
+    Heard(picture, "table", cue="n = 128 .*ms", press="Stop")
     measure(picture)
-    picture.get_by_role("progressbar").wait_for()
-    expect(picture.get_by_role("row", name=re.compile("n = 128 "))).to_have_text(re.compile("ms"), timeout=4 * PATIENCE)
-    picture.get_by_role("button", name="Stop").click()
-    expect(picture.get_by_text(re.compile("Stopped: measured up to n"))).to_be_visible(timeout=4 * PATIENCE)
+    expect(picture.get_by_role("row", name=re.compile("n = 128 "))).to_have_text(re.compile("ms"))
+    expect(picture.get_by_text(re.compile("Stopped: measured up to n"))).to_be_visible()
     expect(picture.get_by_role("progressbar")).to_have_count(0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 
@@ -16,8 +16,8 @@ def test_a_small_model_is_measured_in_every_precision_and_a_click_chooses_a_head
     picture = visitor.section("speed", "speed.precision")
     picture.get_by_role("button", name="Measure every precision").click()
     row = picture.get_by_role("row", name=re.compile(r"^INT4 [\d.]+ KiB [\d.]+ % .* ms"))
-    expect(row).to_be_visible(timeout=3 * PATIENCE)
-    expect(picture.locator(".tv-badges .ok")).to_have_count(2, timeout=3 * PATIENCE)
+    expect(row).to_be_visible()
+    expect(picture.locator(".tv-badges .ok")).to_have_count(2)
     expect(picture.locator(".tv-badges .warn")).to_have_count(0)
     expect(picture).to_contain_text("Attention moved by INT4")
     with visitor.redrawn("speed.precision"):

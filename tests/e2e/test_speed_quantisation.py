@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 KEY = "speed.quantisation"
@@ -13,9 +13,8 @@ KEY = "speed.quantisation"
 
 def test_fewer_bits_and_another_method_are_drawn(visit: Visit) -> None:
     visitor = visit("/?model=dates&text=March+5,+2021")
-    visitor.page.set_default_timeout(3 * PATIENCE)
     picture = visitor.section("speed", KEY)
-    expect(picture.locator(".tv-badges")).to_contain_text("2^4 = 16 allowed", timeout=3 * PATIENCE)
+    expect(picture.locator(".tv-badges")).to_contain_text("2^4 = 16 allowed")
     expect(picture.locator(".tv-badges .warn")).to_have_count(0)
     expect(picture.locator(".js-plotly-plot")).to_have_count(4)
     canvas = picture.locator(".of-after canvas")

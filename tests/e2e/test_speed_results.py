@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Heard, Visitor
 
 Visit = Callable[..., Visitor]
 DATES = "?model=dates&text=March+5,+2021"
@@ -16,9 +16,8 @@ DATES = "?model=dates&text=March+5,+2021"
 def test_a_stopped_measurement_is_saved_and_compared(visit: Visit, tmp_path: Path) -> None:
     visitor = visit(f"/{DATES}")
     path = visitor.section("speed", "speed.recurrent")
+    Heard(path, ".tv-caption", cue="random starts", press="Stop")
     path.get_by_role("button", name="Measure on this machine").click()
-    expect(path.locator(".tv-caption").first).to_contain_text("random starts", timeout=3 * PATIENCE)
-    path.get_by_role("button", name="Stop").click()
     expect(path.get_by_text("The measurement was stopped")).to_be_visible()
 
     results = visitor.section("speed", "speed.results")

@@ -5,14 +5,13 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, expect
 
-from tests.e2e.conftest import PATIENCE, Visitor
+from tests.e2e.conftest import Visitor
 
 Visit = Callable[..., Visitor]
 
 
 def opened(visitor: Visitor) -> Locator:
     """The section's picture, drawn, with every check of it held."""
-    visitor.page.set_default_timeout(3 * PATIENCE)
     picture = visitor.section("speed", "speed.tiling")
     expect(picture.locator(".tv-badges .ok")).to_have_count(3)
     expect(picture.locator(".tv-badges .warn")).to_have_count(0)

@@ -49,14 +49,14 @@ def kinds_of(model: LoadedModel, found: BatchRun, kind: str) -> list[MaskKind]:
 def test_real_rows_equal_the_unpadded_run(loaded: Loaded, name: str, side: str) -> None:
     found = run(loaded(name), side)
     assert found.differences[2] is None and found.finite  # a row of nothing but padding
-    assert max(one for one in found.differences if one is not None) <= 1e-4
+    assert max(one for one in found.differences if one is not None) <= found.tolerance
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_so_do_those_of_our_dates_model(dates: LoadedModel, side: str) -> None:
     text = ("Tuesday, 5 March 2024", None)
     found = run_batch(dates, dates.prompt(*text), text, ("5.5.24", ""), side)
-    assert found.finite and max(one for one in found.differences if one is not None) <= 1e-4
+    assert found.finite and max(one for one in found.differences if one is not None) <= found.tolerance
 
 
 @pytest.mark.parametrize("name", FROM_THE_LEFT)
@@ -152,7 +152,7 @@ def test_a_decoder_keeps_packed_texts_apart(loaded: Loaded, name: str) -> None:
     kernel = "naive" if name == "gemma2" else "flash"
     found = run_packed(model, model.prompt(*TEXT), TEXT, LINES, kernel)
     assert found.packed and len(found.batch.prompts) == 3  # an empty line leaves nothing to pack
-    assert max(one for one in found.differences if one is not None) <= 1e-4
+    assert max(one for one in found.differences if one is not None) <= found.tolerance
     axes = [packed_axes(found.batch, "self")]
     for one in read_masks(found, "self", axes, causal=True):
         assert one.differing(axes[0].query_padding[None]) == (0, 0)
