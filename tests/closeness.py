@@ -1,15 +1,9 @@
-"""How near two computations of the same numbers must be: measured and derived here, once for every test.
+"""How near two computations of the same numbers must be in a test: as tfviz.inference.rounding derives it.
 
-Right programs round differently: another processor, another number of threads, another kernel or a padded row adds the
-same summands in another order. Each addition is off by at most eps / 2 of the largest partial sum, so a sum of n terms
-by about sqrt(n) eps of it, however small the sum itself comes out. So a difference counts as a share of the largest
-number among what is compared, and a share of eps = 2^-23 (FP32) is allowed that leaves room for any order:
+    assert difference(ours, theirs) < SUM      one product or two, in another order
+    assert difference(ours, theirs) < MODEL    some layers of a model
 
-    SUM     128 eps = 1.5e-5   one product or a few in a row: 64 eps for 4,096 terms, the longest here, on either side
-    MODEL  1024 eps = 1.2e-4   some layers of a model: each adds its own, and a softmax passes on more than it was given
-
-What lies between 0 and 1 (weights, probabilities) is compared as it is: its size is 1. Where two things must differ,
-a test asks for a difference at least ten times as large as what rounding may make.
+Where two things must differ, a test asks for ten times what rounding may make, or more.
 """
 
 from typing import Any
@@ -17,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-EPS = 2.0**-23
-SUM, MODEL = 128 * EPS, 1024 * EPS
+from tfviz.inference import rounding
+
+SUM, MODEL = rounding.once(), rounding.layers()
 
 
 def difference(ours: Any, theirs: Any) -> float:

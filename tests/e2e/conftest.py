@@ -52,10 +52,10 @@ HEAR = """(view, [place, cue, button]) => {  // what a place says, change by cha
   const named = one => (one.ariaLabel || one.textContent).trim() === button;
   view.heard = [];
   const hear = () => {
-    const said = view.querySelector(place)?.textContent;
-    if (said === undefined || said === view.heard.at(-1)) return;
+    const said = [...view.querySelectorAll(place)].map(one => one.textContent).join('\\n');
+    if (said === view.heard.at(-1)) return;
     view.heard.push(said);
-    const found = cue && new RegExp(cue).test(said) && [...view.querySelectorAll('button')].find(named);
+    const found = cue && new RegExp(cue, 's').test(said) && [...view.querySelectorAll('button')].find(named);
     if (found) { cue = ''; found.click(); }
   };
   hear();

@@ -272,11 +272,11 @@ def test_with_beams_enough_it_is_exhaustive_search(name: str, penalty: float) ->
     found = beam_search(model, prompt, n_beams=4**steps, max_new_tokens=steps, length_penalty=penalty)
     assert {hypothesis.ids for hypothesis in found} == {hypothesis.ids for hypothesis in every}
     for ours, theirs in zip(found, every, strict=True):
-        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+        assert ours.score == pytest.approx(theirs.score, rel=1e-4, abs=1e-4)
     by_ids = {hypothesis.ids: hypothesis for hypothesis in every}
     for ours in found:
         assert ours.finished == by_ids[ours.ids].finished
-        assert ours.log_prob == pytest.approx(by_ids[ours.ids].log_prob, abs=1e-4)
+        assert ours.log_prob == pytest.approx(by_ids[ours.ids].log_prob, rel=1e-4, abs=1e-4)
 
 
 @every_model
@@ -297,7 +297,7 @@ def test_a_hypothesis_has_the_log_probability_of_its_tokens(name: str, penalty: 
     assert len(found) == 5 and len({hypothesis.ids for hypothesis in found}) == 5
     for hypothesis in found:
         log_prob = float(log_prob_of(model, prompt, torch.tensor([hypothesis.ids])).sum())
-        assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-4)
+        assert hypothesis.log_prob == pytest.approx(log_prob, rel=1e-4, abs=1e-4)
         assert hypothesis.score == pytest.approx(hypothesis.log_prob / len(hypothesis.ids) ** penalty)
         assert hypothesis.finished == (model.config.end_id in hypothesis.ids)
         assert model.config.end_id not in hypothesis.ids[:-1]
@@ -317,7 +317,7 @@ def test_a_padded_source_gives_the_beams_of_the_bare_one() -> None:
     padded = torch.cat([source, torch.zeros(1, 3, dtype=torch.long)], dim=1)
     bare, same = (beam_search(model, ids, n_beams=4, max_new_tokens=10) for ids in (source, padded))
     assert [a.ids for a in bare] == [b.ids for b in same]
-    assert [a.log_prob for a in bare] == pytest.approx([b.log_prob for b in same], abs=1e-4)
+    assert [a.log_prob for a in bare] == pytest.approx([b.log_prob for b in same], rel=1e-4, abs=1e-4)
 
 
 def test_the_search_is_over_when_no_open_beam_can_win() -> None:

@@ -24,6 +24,7 @@ from tests.checkpoints import (
     sentence_piece_like_tokenizer,
     word_piece_tokenizer,
 )
+from tests.closeness import SUM, difference
 from tests.conftest import Checkpoint, Loaded
 from tests.model import tiny
 from tfviz.config import PRESETS, TransformerConfig
@@ -381,7 +382,7 @@ def test_our_models_report_the_same_as_was_found_from_outside(name: str) -> None
         for probe, array in pairs.items():
             assert (array is None) == (f"{path}.{probe}" not in said), probe
             if array is not None:
-                np.testing.assert_allclose(array, said[f"{path}.{probe}"][0].numpy(), atol=1e-5, err_msg=probe)
+                assert difference(array, said[f"{path}.{probe}"][0]) < SUM, probe
         assert layer.placement == OURS[name].placement and layer.activation == OURS[name].feed_forward
 
 

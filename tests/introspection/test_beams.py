@@ -40,8 +40,8 @@ def test_dates_are_found_as_our_own_beam_search_finds_them(
     ours = beam_search(dates.model, source, n_beams=n_beams, max_new_tokens=14, length_penalty=penalty)  # type: ignore[arg-type]
     assert [one.ids for one in tree.found] == [one.ids for one in ours]
     for one, other in zip(tree.found, ours, strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
-        assert one.score == pytest.approx(other.score, abs=1e-4) and one.finished == other.finished
+        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-4, abs=1e-4)
+        assert one.score == pytest.approx(other.score, rel=1e-4, abs=1e-4) and one.finished == other.finished
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "bart"])
@@ -62,7 +62,7 @@ def test_the_best_text_is_the_one_that_transformers_finds(loaded: Loaded, name: 
         output_scores=True,
     )
     assert tuple(theirs.sequences[0, start:].tolist())[: len(tree.found[0].ids)] == tree.found[0].ids
-    assert float(theirs.sequences_scores[0]) == pytest.approx(tree.found[0].score, abs=1e-4)
+    assert float(theirs.sequences_scores[0]) == pytest.approx(tree.found[0].score, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "t5", "marian"])
@@ -76,7 +76,7 @@ def test_what_is_found_has_the_probability_that_one_pass_gives_it(loaded: Loaded
 def test_one_beam_is_greedy(loaded: Loaded) -> None:
     tree = search(loaded("llama"), n_beams=1, max_new_tokens=8)
     assert tree.greedy is not None and tree.found[0].ids == tree.greedy.ids
-    assert tree.found[0].log_prob == pytest.approx(tree.greedy.log_prob, abs=1e-4)
+    assert tree.found[0].log_prob == pytest.approx(tree.greedy.log_prob, rel=1e-4, abs=1e-4)
 
 
 def test_every_node_adds_its_token_to_its_parent_and_ranks_follow_the_totals(loaded: Loaded) -> None:
@@ -84,7 +84,7 @@ def test_every_node_adds_its_token_to_its_parent_and_ranks_follow_the_totals(loa
     for node in tree.nodes[1:]:
         parent = tree.nodes[node.parent]
         assert node.step == parent.step + 1 and parent.state == "kept"
-        assert node.total == pytest.approx(parent.total + node.log_prob, abs=1e-4)
+        assert node.total == pytest.approx(parent.total + node.log_prob, rel=1e-4, abs=1e-4)
     for step in range(1, tree.step + 1):
         made = [node for node in tree.nodes if node.step == step]
         assert [node.rank for node in made] == sorted(node.rank for node in made)

@@ -20,9 +20,9 @@ ROWS = np.random.default_rng(0).normal(2, 3, (6, 16)).astype(np.float32)
 def test_each_norm_settles_its_own_statistics() -> None:
     made = {one.name: one for one in side_by_side(ROWS)}
     assert list(made) == ["before", "layer", "rms", "batch"]
-    assert made["layer"].token(2) == pytest.approx((0, 1), abs=1e-5)
-    assert made["batch"].features() == pytest.approx((0, 1), abs=1e-5)
-    assert np.square(made["rms"].rows[2]).mean() == pytest.approx(1, abs=1e-5)
+    assert made["layer"].token(2) == pytest.approx((0, 1), rel=1e-5, abs=1e-5)
+    assert made["batch"].features() == pytest.approx((0, 1), rel=1e-5, abs=1e-5)
+    assert np.square(made["rms"].rows[2]).mean() == pytest.approx(1, rel=1e-5, abs=1e-5)
     mean, variance = made["batch"].token(2)
     assert abs(mean) > 0.01 or abs(variance - 1) > 0.01
 

@@ -152,14 +152,14 @@ def test_a_hidden_place_is_guessed_as_transformers_guesses_it(name: str, loaded:
     with torch.inference_mode():
         logits = theirs(**prompt.inputs | {"input_ids": ids}).logits[0, [2, 5]]
     probs = logits.double().softmax(dim=-1)
-    assert found.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, truth)), abs=1e-4)
+    assert found.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, truth)), rel=1e-4, abs=1e-4)
     for row, guess in enumerate(found.guesses):
         top = probs[row].topk(10)
         assert [name for name, _ in guess.top] == [label(model, one) for one in top.indices.tolist()]
-        assert [chance for _, chance in guess.top] == pytest.approx(top.values.tolist(), abs=1e-5)
-        assert guess.log_prob == pytest.approx(float(probs[row, truth[row]].log()), abs=1e-4)
+        assert [chance for _, chance in guess.top] == pytest.approx(top.values.tolist(), rel=1e-5, abs=1e-5)
+        assert guess.log_prob == pytest.approx(float(probs[row, truth[row]].log()), rel=1e-4, abs=1e-4)
         assert guess.rank == int((probs[row] > probs[row, truth[row]]).sum()) + 1
-        assert guess.entropy == pytest.approx(float(-(probs[row] * probs[row].log()).sum()), abs=1e-4)
+        assert guess.entropy == pytest.approx(float(-(probs[row] * probs[row].log()).sum()), rel=1e-4, abs=1e-4)
         assert guess.total == pytest.approx(1)
     assert found.read.tolist() == ids[0].tolist() and found.given.tolist() == prompt.source.ids
 
@@ -229,7 +229,7 @@ def test_both_orders_equal_transformers_next_sentence_head(name: str, fillable: 
     for one, other, ours in ((first, second, found.as_typed), (second, first, found.swapped)):
         with torch.inference_mode():
             logits = theirs(**model.tokenizer(one, other, return_tensors="pt")).logits[0]
-        assert ours == pytest.approx(logits.softmax(dim=-1).tolist(), abs=1e-5)
+        assert ours == pytest.approx(logits.softmax(dim=-1).tolist(), rel=1e-5, abs=1e-5)
     assert found.as_typed != found.swapped
 
 
@@ -287,9 +287,9 @@ def test_the_spans_are_scored_and_written_as_transformers_does(fillable: Loaded)
     with torch.inference_mode():
         out = theirs(input_ids=source, labels=target)
         written = theirs.generate(source, max_new_tokens=64, do_sample=False, num_beams=1)[0, 1:].tolist()
-    assert found.loss == pytest.approx(float(out.loss), abs=1e-4)
+    assert found.loss == pytest.approx(float(out.loss), rel=1e-4, abs=1e-4)
     chances = out.logits[0].softmax(dim=-1).gather(1, target[0, :, None])[:, 0].tolist()
-    assert found.target_probs == pytest.approx(chances, abs=1e-5)
+    assert found.target_probs == pytest.approx(chances, rel=1e-5, abs=1e-5)
     stop = written.index(marks[2]) + 1 if marks[2] in written else len(written)
     assert list(found.written) == written[:stop]
     assert found.given == tuple(prompt.source.ids)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.closeness import MODEL
 from tests.conftest import Loaded
 from tfviz.config import Settings
 from tfviz.errors import BadText, TfvizError, UnknownChoice, UnsupportedHere
@@ -72,13 +73,13 @@ def test_every_number_is_that_of_the_models_own_logits(model: Model, name: str) 
     for step, z in zip(steps, logits, strict=True):
         stages = stage_probabilities(z[None], WARM, torch.tensor([read]))
         model_probs = stages["model"][0]
-        assert step.prob == pytest.approx(float(model_probs[step.id]), abs=1e-5)
-        assert step.drawn_prob == pytest.approx(float(stages["min_p"][0, step.id]), abs=1e-4)
+        assert step.prob == pytest.approx(float(model_probs[step.id]), rel=1e-5, abs=1e-5)
+        assert step.drawn_prob == pytest.approx(float(stages["min_p"][0, step.id]), rel=1e-4, abs=1e-4)
         assert step.surprise == pytest.approx(-math.log(model_probs[step.id]), abs=1e-3)
         assert step.entropy == pytest.approx(float(torch.special.entr(model_probs.double()).sum()), abs=1e-3)
         for candidate in step.top:
             for stage, value in candidate.probs.items():
-                assert value == pytest.approx(float(stages[stage][0, candidate.id]), abs=1e-4)
+                assert value == pytest.approx(float(stages[stage][0, candidate.id]), rel=1e-4, abs=1e-4)
         read.append(step.id)
 
 
@@ -88,7 +89,7 @@ def test_the_listed_tokens_and_the_rest_are_all_there_is(model: Model, sampling:
         assert list(step.kept) == list(step.rest) == list(STAGE_NAMES)
         assert all(list(one.probs) == list(STAGE_NAMES) for one in step.top)
         for stage in STAGE_NAMES:
-            assert sum(one.probs[stage] for one in step.top) + step.rest[stage] == pytest.approx(1, abs=1e-5)
+            assert sum(one.probs[stage] for one in step.top) + step.rest[stage] == pytest.approx(1, rel=1e-5, abs=1e-5)
             assert sum(one.probs[stage] > 0 for one in step.top) <= step.kept[stage] <= step.kept["model"]
         chances = [one.probs["model"] for one in step.top[:LISTED]]
         assert chances == sorted(chances, reverse=True) and len({one.id for one in step.top}) == len(step.top)
@@ -120,7 +121,9 @@ def test_the_rest_is_what_the_others_have_and_only_what_a_stage_leaves_out_is_cu
 
 def test_uniform_logits_have_the_entropy_of_their_number() -> None:
     choice = choose_token(torch.zeros(50), Sampling(), torch.tensor([0]), 0, 0)
-    assert choice.entropy == pytest.approx(math.log(50), abs=1e-5) and choice.surprise == pytest.approx(math.log(50))
+    assert choice.entropy == pytest.approx(math.log(50), rel=1e-5) and choice.surprise == pytest.approx(
+        math.log(50)
+    )
 
 
 def test_the_surprise_of_what_has_no_probability_in_fp32_is_still_a_number() -> None:
@@ -160,7 +163,7 @@ def test_the_same_plan_gives_the_same_text_with_or_without_a_cache_from_any_plac
         assert [step.drawn for step in again] == ids_of(whole)
         assert [step.forced for step in again] == [i < len(variant.path) for i in range(len(whole))]
         for one, other in zip(again, whole, strict=True):
-            assert one.prob == pytest.approx(other.prob, abs=1e-5)
+            assert one.prob == pytest.approx(other.prob, abs=MODEL)
             assert one.entropy == pytest.approx(other.entropy, abs=1e-3)
             assert (one.read, one.said, one.text) == (other.read, other.said, other.text)
             assert (one.cache_bytes == 0) == (not variant.use_cache)
@@ -192,7 +195,7 @@ def test_a_branch_goes_another_way_from_the_token_that_was_taken_by_hand(model: 
     assert ids_of(branch)[:4] == [*ids_of(whole)[:3], other]
     assert (branch[3].drawn, branch[3].id, branch[3].forced) == (whole[3].id, other, True)
     assert [step.drawn == step.id for step in branch] == [i != 3 for i in range(8)]
-    assert branch[3].prob == pytest.approx(whole[3].top[4].probs["model"], abs=1e-5)
+    assert branch[3].prob == pytest.approx(whole[3].top[4].probs["model"], rel=1e-5, abs=1e-5)
     assert branch[3].drawn_prob == 0, "greedy gives all mass to its own choice"
 
 

@@ -81,7 +81,7 @@ def test_numbers_are_those_of_their_definitions(loaded: Loaded) -> None:
     np.testing.assert_array_equal(seen.final, best)
     for i, token in enumerate(best):
         assert seen.ranks[1, i] == 1 + int((log_p[i] > log_p[i, token]).sum())
-        assert seen.final_log_probs[1, i] == pytest.approx(log_p[i, token], abs=1e-4)
+        assert seen.final_log_probs[1, i] == pytest.approx(log_p[i, token], rel=1e-4, abs=1e-4)
     kl = (np.exp(final) * (final - log_p)).sum(-1)  # KL(final || layer), not the other way round
     np.testing.assert_allclose(seen.kl[1], kl, atol=1e-3)
     np.testing.assert_allclose(seen.entropy[1], -(np.exp(log_p) * log_p).sum(-1), atol=1e-3)

@@ -176,18 +176,18 @@ def test_a_score_depends_on_the_distance_only_and_position_0_turns_nothing() -> 
     said = curves.rope_angles(16, 10_000.0)
     for pairs in ("halves", "interleaved"):
         at = lambda x, place, pairs=pairs: turn(x[None, None], said, pairs, np.array([place]))[0, 0]  # noqa: E731
-        assert at(q, 7) @ at(k, 3) == pytest.approx(at(q, 107) @ at(k, 103), abs=1e-4)
+        assert at(q, 7) @ at(k, 3) == pytest.approx(at(q, 107) @ at(k, 103), rel=1e-4, abs=1e-4)
         assert np.array_equal(at(q, 0), q)
     scores = curves.scores_of(q, k, said, DISTANCES)
-    assert scores[0] == pytest.approx(q @ k, abs=1e-5) and len(scores) == 64
+    assert scores[0] == pytest.approx(q @ k, rel=1e-5, abs=1e-5) and len(scores) == 64
 
 
 def test_rope_and_sinusoids_share_one_curve_over_distance() -> None:
     said, rows = curves.rope_angles(32, 10_000.0), curves.sinusoids(64, 32, 10_000.0)
-    assert curves.unit_scores(said, DISTANCES) == pytest.approx(rows @ rows[0] / 16, abs=1e-5)
-    assert curves.likeness(rows)[0] == pytest.approx(rows @ rows[0] / 16, abs=1e-5)
+    assert curves.unit_scores(said, DISTANCES) == pytest.approx(rows @ rows[0] / 16, rel=1e-5, abs=1e-5)
+    assert curves.likeness(rows)[0] == pytest.approx(rows @ rows[0] / 16, rel=1e-5, abs=1e-5)
     alike = curves.likeness(curves.turned_units(64, 32, 10_000.0))
-    assert alike[5] == pytest.approx(curves.unit_scores(said, np.abs(DISTANCES - 5)), abs=1e-5)
+    assert alike[5] == pytest.approx(curves.unit_scores(said, np.abs(DISTANCES - 5)), rel=1e-5, abs=1e-5)
 
 
 def test_the_trend_is_the_mean_of_the_scores_around() -> None:
@@ -196,7 +196,7 @@ def test_the_trend_is_the_mean_of_the_scores_around() -> None:
     for distance in (1, 10, 100):
         low, high = int(np.ceil(distance / 1.25)), int(np.floor(distance * 1.25))
         mean = scores[low : high + 1].mean()
-        assert curves.mean_scores(said, np.array([distance]))[0] == pytest.approx(mean, abs=1e-5)
+        assert curves.mean_scores(said, np.array([distance]))[0] == pytest.approx(mean, rel=1e-5, abs=1e-5)
 
 
 def test_an_encoding_k_further_is_the_same_rotation_everywhere() -> None:

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from tests.checkpoints import ARCHITECTURES
+from tests.closeness import MODEL, difference
 from tests.conftest import Loaded
 from tests.model import tiny
 from tfviz.config import TransformerConfig
 from tfviz.inference.precision import PRECISIONS
+from tfviz.inference.rounding import layers
 from tfviz.introspection import steps
 from tfviz.introspection.anatomy import examine
 from tfviz.introspection.capture import capture
@@ -99,17 +101,16 @@ def test_what_is_computed_here_is_what_the_model_computed(name: str, loaded: Loa
             rows = range(len(stack.query_tokens))
             for head in range(stack.n_heads):
                 found = steps.head_steps(seen, head, rows)
-                np.testing.assert_allclose(found.weights, seen.weights(head)[0], atol=1e-6)
+                assert difference(found.weights, seen.weights(head)[0]) < MODEL
             whole = steps.all_heads(seen, anatomy.attentions[kind, number], rows)
-            most = np.abs(whole.model_output).max()
-            np.testing.assert_allclose(whole.joined, whole.model_joined, atol=1e-5 * np.abs(whole.model_joined).max())
-            np.testing.assert_allclose(whole.output, whole.model_output, atol=1e-4 * most)
+            assert difference(whole.joined, whole.model_joined) < MODEL
+            assert difference(whole.output, whole.model_output) < MODEL
 
 
-@pytest.mark.parametrize("precision, tolerance", [("bf16", 5e-2), ("fp16", 2e-2), ("int8", 5e-2)])
+@pytest.mark.parametrize("precision, allowed", [("bf16", layers("bf16")), ("fp16", layers("fp16")), ("int8", 5e-2)])
 @pytest.mark.parametrize("name", ["llama", "bert", "t5"])
 def test_other_precisions_agree_within_what_the_page_allows(
-    name: str, precision: str, tolerance: float, loaded: Loaded
+    name: str, precision: str, allowed: float, loaded: Loaded
 ) -> None:
     exact = loaded(name)
     model = replace(exact, model=PRECISIONS[precision].convert(exact.model), precision=precision)
@@ -117,7 +118,7 @@ def test_other_precisions_agree_within_what_the_page_allows(
     trace, anatomy = steps.naive_pass(model, prompt), examine(model, prompt)
     for kind, stack in trace.stacks.items():
         whole = steps.all_heads(stack.layers[1], anatomy.attentions[kind, 1], range(len(stack.query_tokens)))
-        np.testing.assert_allclose(whole.output, whole.model_output, atol=tolerance * np.abs(whole.model_output).max())
+        assert difference(whole.output, whole.model_output) < allowed
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

@@ -51,8 +51,8 @@ def test_a_feed_forward_is_its_formula(name: str, bias: bool) -> None:
 def test_each_position_is_computed_alone(name: str) -> None:
     network, x = FEED_FORWARDS[name](ENCODER).eval(), torch.randn(2, 5, 16)
     order = torch.tensor([4, 2, 0, 1, 3])
-    assert difference(network(x[:, order]), network(x)[:, order]) < 1e-6
-    assert difference(network(x[:, 2:3]), network(x)[:, 2:3]) < 1e-6
+    assert difference(network(x[:, order]), network(x)[:, order]) < 1e-5
+    assert difference(network(x[:, 2:3]), network(x)[:, 2:3]) < 1e-5
 
 
 def test_the_two_gelus_are_close_and_not_the_same() -> None:

@@ -56,7 +56,7 @@ def test_grouped_heads_are_full_heads_whose_keys_and_values_are_repeated() -> No
         rows = getattr(grouped, name).weight.unflatten(0, (2, 3)).repeat_interleave(2, 0).flatten(0, 1)
         getattr(full, name).weight.copy_(rows)
     x = torch.randn(2, 5, D)
-    assert difference(grouped(x, causal=True), full(x, causal=True)) < 1e-6
+    assert difference(grouped(x, causal=True), full(x, causal=True)) < 1e-5
 
 
 @torch.no_grad()
@@ -66,8 +66,8 @@ def test_causal_is_the_triangle_and_a_mask_may_come_without_batch_and_head(kerne
     triangle = make_causal_mask(5)
     with using(kernel):
         expected = module(x, mask=triangle.expand(2, 4, 5, 5))
-        assert difference(module(x, causal=True), expected) < 1e-6
-        assert difference(module(x, mask=triangle), expected) < 1e-6
+        assert difference(module(x, causal=True), expected) < 1e-5
+        assert difference(module(x, mask=triangle), expected) < 1e-5
 
 
 @torch.no_grad()
@@ -77,7 +77,7 @@ def test_values_may_come_from_elsewhere_than_keys() -> None:
     with probes(module, "weights") as seen:
         output = module(x, key, value)
     heads = module.w_v(value).unflatten(-1, (HEADS, 3)).transpose(1, 2)
-    assert difference(output, module.w_o((seen["weights"] @ heads).transpose(1, 2).flatten(2))) < 1e-6
+    assert difference(output, module.w_o((seen["weights"] @ heads).transpose(1, 2).flatten(2))) < 1e-5
 
 
 @torch.no_grad()
@@ -87,7 +87,7 @@ def test_queries_over_a_cache_see_what_it_holds_and_themselves(n_kv_heads: int, 
     module, x, cache = attention(n_kv_heads=n_kv_heads), torch.randn(2, 9, D), AttentionCache()
     with using(kernel):
         steps = [module(part, causal=True, cache=cache) for part in x.split([3, 1, 4, 1], dim=1)]
-        assert difference(torch.cat(steps, 1), module(x, causal=True)) < 1e-6
+        assert difference(torch.cat(steps, 1), module(x, causal=True)) < 1e-5
     assert cache.length == 9
 
 
@@ -96,7 +96,7 @@ def test_memory_is_projected_once_and_read_from_then_on() -> None:
     module, memory, cache = attention(bias=True), torch.randn(2, 6, D), MemoryCache()
     x = torch.randn(2, 3, D)
     steps = [module(part, memory if i == 0 else None, cache=cache) for i, part in enumerate(x.split(1, dim=1))]
-    assert difference(torch.cat(steps, 1), module(x, memory)) < 1e-6
+    assert difference(torch.cat(steps, 1), module(x, memory)) < 1e-5
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 6])

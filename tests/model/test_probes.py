@@ -104,8 +104,8 @@ def test_weights_are_the_softmax_of_the_scores_and_those_that_the_naive_kernel_u
     assert len(used) == 2
     for i, weights in enumerate(used):
         at = f"decoder.layers.{i}.attention."
-        assert difference(seen[at + "weights"], weights) < 1e-6
-        assert difference(seen[at + "scores"].softmax(-1), seen[at + "weights"]) < 1e-6
+        assert difference(seen[at + "weights"], weights) < 1e-5
+        assert difference(seen[at + "scores"].softmax(-1), seen[at + "weights"]) < 1e-5
         assert torch.equal(seen[at + "scores"].isneginf(), seen[at + "weights"] == 0)
 
 

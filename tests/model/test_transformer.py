@@ -68,7 +68,7 @@ def test_a_padded_batch_equals_its_rows_alone(
             assert difference(logits[row, real], expected[0]) < 1e-4
             for name, embedded in alone.items():
                 mine = (source if name.startswith("encoder.") and config.family == "encoder-decoder" else target)[row]
-                assert difference(batch[name][row, mine != PAD], embedded[0]) < 1e-6, "positions follow the mask"
+                assert difference(batch[name][row, mine != PAD], embedded[0]) < 1e-5, "positions follow the mask"
     for name, weights in ((name, seen) for name, seen in batch.items() if name.endswith("weights")):
         of_source = config.family == "encoder-decoder" and (name.startswith("encoder.") or "cross" in name)
         blocked = (source if of_source else target) == PAD
@@ -239,7 +239,7 @@ def test_without_dropout_training_computes_what_eval_does(kernel: str) -> None:
     model, source, target = build(ENCODER_DECODER, dropout=0.0), ids(2, 5), ids(2, 4)
     with using(kernel):
         still = model(source, target)
-        assert difference(model.train()(source, target), still) < 1e-6
+        assert difference(model.train()(source, target), still) < 1e-5
 
 
 @pytest.mark.parametrize(

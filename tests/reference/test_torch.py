@@ -74,7 +74,7 @@ def test_multi_head_attention_equals_torch_and_so_do_its_weights(
     with using(kernel), probes(ours, "weights") as seen:
         output = ours(x, other if cross else None, mask=mask)
     assert difference(output, expected) < 1e-5
-    assert difference(seen["weights"], expected_weights) < 1e-6
+    assert difference(seen["weights"], expected_weights) < 1e-5
 
 
 @torch.no_grad()
@@ -182,7 +182,7 @@ def test_eps_beside_sigma_is_another_number_than_eps_under_the_root() -> None:
     x = torch.tensor([[1.0, 2.0, 3.0, 6.0]])
     gain, bias, eps = torch.ones(4), torch.zeros(4), 0.1
     ours = layer_norm(x, gain, bias, eps)
-    assert difference(ours, F.layer_norm(x, (4,), gain, bias, eps)) < 1e-6
+    assert difference(ours, F.layer_norm(x, (4,), gain, bias, eps)) < 1e-5
     for unbiased in (False, True):
         article = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=unbiased) + eps)
         assert difference(article, ours) > 0.01, unbiased

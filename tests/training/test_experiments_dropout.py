@@ -24,7 +24,7 @@ def test_the_kept_share_is_one_minus_p(p: float) -> None:
 def test_no_dropout_is_evaluation() -> None:
     seen = drop(0.0, 1)
     assert seen.kept == seen.offered
-    assert seen.whole == pytest.approx(0, abs=1e-5) and seen.one_layer == pytest.approx(0, abs=1e-5)
+    assert seen.whole == pytest.approx(0, rel=1e-5, abs=1e-5) and seen.one_layer == pytest.approx(0, rel=1e-5, abs=1e-5)
 
 
 def test_one_layers_mean_comes_closer_and_the_whole_models_does_not() -> None:

@@ -62,4 +62,4 @@ def test_the_histogram_holds_every_gradient(model: str) -> None:
     assert middles[0] <= sizes.min() + 0.25 and middles[-1] >= sizes.max() - 1
     at = int(shares.argmax())
     inside = (sizes >= middles[at] - 0.125) & (sizes < middles[at] + 0.125)
-    assert inside.mean() == pytest.approx(shares[at], abs=1e-4)
+    assert inside.mean() == pytest.approx(shares[at], rel=1e-4, abs=1e-4)

@@ -287,12 +287,12 @@ def two() -> rotation.Two:
 def test_the_arrows_are_the_pairs_and_the_rest_is_counted() -> None:
     data = rotation.arrows(two(), EN)
     one = two()
-    assert data["q"][1] == pytest.approx([one.q[1], one.q[5]], abs=1e-6)  # dimension i with i + d / 2
+    assert data["q"][1] == pytest.approx([one.q[1], one.q[5]], rel=1e-5, abs=1e-5)  # dimension i with i + d / 2
     assert data["rest"] == pytest.approx(float(one.q[8:] @ one.k[8:])) and len(data["shown"]) == 4
     neighbours = replace(one, said=replace(one.said, pairs="interleaved"))
-    assert rotation.arrows(neighbours, EN)["q"][1] == pytest.approx([one.q[2], one.q[3]], abs=1e-6)
+    assert rotation.arrows(neighbours, EN)["q"][1] == pytest.approx([one.q[2], one.q[3]], rel=1e-5, abs=1e-5)
     whole = sum(a @ b for a, b in zip(np.array(data["q"]), np.array(data["k"]), strict=True)) + data["rest"]
-    assert whole == pytest.approx(float(one.q @ one.k), abs=1e-5)
+    assert whole == pytest.approx(float(one.q @ one.k), rel=1e-5, abs=1e-5)
     assert set(data["words"]) == set(rotation.WORDS) and data["words"]["shift"] == "move both by {n}"
 
 

@@ -138,7 +138,7 @@ def test_a_long_text_shows_the_largest_weights_and_sums_over_all(shown: Look) ->
     assert sent["key_at"] == sorted(sent["key_at"]) and any(str(KEYS_SHOWN) in note for note in picture.notes)
     part = (array(sent, "weights") @ array(sent, "value"))[0] + array(sent, "rest")[0]
     np.testing.assert_allclose(part, array(sent, "sum")[0], atol=1e-5)
-    assert array(sent, "weights").sum() + array(sent, "rest_weight")[0, 0] == pytest.approx(1, abs=1e-5)
+    assert array(sent, "weights").sum() + array(sent, "rest_weight")[0, 0] == pytest.approx(1, rel=1e-5, abs=1e-5)
 
 
 def test_heads_that_would_take_too_much_are_sent_for_the_chosen_row_alone(shown: Look, monkeypatch: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.components.speed_strip import precision_label
@@ -23,7 +24,6 @@ CHOICES = (16, 32, 64)  # new tokens
 SHOWN = 96  # positions of the prompt that are drawn; those before them are one column
 FEW = 4  # entries of a vector that are told as numbers
 COUNTED = ("fp32", "fp16", "bf16")  # precisions whose matrix products torch counts
-SAME_LOGITS = 2e-5  # FP32: two orders of the same sums, relative to the largest logit
 FIELDS = ("n", "i", "x", "token", "last", "layer", "head", "group", "with", "without")  # that the drawing fills in
 FORMULAS = (
     r"\text{bytes} = \underbrace{2}_{K,\,V} \times \text{layers} \times h_{kv} \times d_{head} \times b \times n",
@@ -231,7 +231,7 @@ def badges(run: "CacheRun", head: "HeadTrace", precision: str, t: Translator) ->
     """Of the arrays and numbers that are shown."""
     steps, exact = run.steps, precision == "fp32"
     worst = max(steps, key=lambda step: step.difference)
-    held = worst.difference <= SAME_LOGITS * max(1.0, worst.largest)
+    held = worst.difference <= rounding.layers() * worst.largest
     fields = {"off": significant(worst.difference), "n": len(steps), "largest": significant(worst.largest)}
     same = sum(step.same for step in steps)
     label = {"precision": precision_label(precision)}

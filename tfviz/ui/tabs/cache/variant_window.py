@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfviz.figures.cache_variants import mass_outside
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, significant
 from tfviz.ui.tabs.cache.variant_shared import counted, percent_of
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # torch comes with them
 SHOWN_FIRST, SHOWN_LAST = 8, 56  # keys of a long sentence that are drawn
 MOST_WINDOWS = 24  # points of a curve over windows
 BAR = 50  # pixels of a weight of 1
-ROUNDING = 1e-5  # of a sum of FP32 weights
+ROUNDING = rounding.once()  # of a sum of FP32 weights
 
 
 def window_picture(

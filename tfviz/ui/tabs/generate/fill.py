@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, percent, significant
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # torch comes with it
 
 MODES = ("hand", "drawn")
 SEEDS = 99
-SAME = 1e-5
+SAME = rounding.once()
 FORMULA = r"\mathcal{L} = -\frac{1}{|M|} \sum_{i \in M} \ln P(x_i \mid \tilde{x})"
 
 

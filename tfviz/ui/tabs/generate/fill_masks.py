@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, percent, percent_of_log, significant
 from tfviz.ui.tabs.generate.fill_row import Chip, row
@@ -14,7 +15,7 @@ from tfviz.ui.tabs.generate.fill_row import Chip, row
 if TYPE_CHECKING:  # torch comes with it
     from tfviz.introspection.filling import Filled, Guess
 
-SAME = 1e-4
+SAME = rounding.layers()
 MOST_CARDS = 24
 
 

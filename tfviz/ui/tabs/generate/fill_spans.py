@@ -5,6 +5,7 @@ from html import escape
 from math import fsum, log
 from typing import TYPE_CHECKING
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, percent, significant
 from tfviz.ui.tabs.generate.fill_row import Chip, row
@@ -12,7 +13,7 @@ from tfviz.ui.tabs.generate.fill_row import Chip, row
 if TYPE_CHECKING:  # torch comes with it
     from tfviz.introspection.spans import Spans
 
-SAME = 1e-4
+SAME = rounding.layers()
 MOST_SHOWN = 16  # tokens of an answer in the table; the line above it has all of them
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfviz.figures.generation import lens_distances, lens_ranks
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -26,7 +27,6 @@ FORMULAS = (
     r"\ln \frac{p_{\text{final}}(v)}{p_\ell(v)}",
 )
 # relative gap to the model's own logits; others as FP32
-SAME = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 5e-2, "int8_weights": 5e-2, "int4": 5e-2}
 LIST, SHARE = 1e-4, 1e-6  # of log-probabilities that stand in two places; of a distance that cannot be below 0
 WORDS = (
     "grid colour by_prob by_rank by_kl by_entropy same prob rank kl entropy nats layer after_layer embedding "
@@ -188,7 +188,7 @@ def _own(lens: "Lens", precision: str, t: Translator) -> Badge:
     if not n:
         return Badge(None, t("generate.lens.badge.unknown"))
     shown, own = lens.log_probs[-1, -n:], lens.own_log_probs
-    equal = SAME.get(precision, SAME["fp32"])
+    equal = rounding.once(precision)
     apart = float(np.abs(shown - own).max())
     ok = (
         lens.gap <= equal

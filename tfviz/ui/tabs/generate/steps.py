@@ -16,6 +16,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.errors import TfvizError
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, milliseconds, significant
@@ -33,7 +34,7 @@ MORE = 16
 HEADS = 8  # of a run, whose rows are kept
 CODES = 24_000  # weights that travel as 16-bit codes; more go as 8-bit ones
 LIGHT, WHOLE = 6_000, 120_000  # that travel while a run grows, and at its end; beyond, only those of the new tokens
-SUM, SAME = 1e-4, 1e-6  # of distributions and rows; of one probability computed twice
+SUM, SAME = rounding.layers(), rounding.once()  # of distributions and rows; of one probability computed twice
 FORMULAS = (r"p_i = \frac{\exp z_i}{\sum_j \exp z_j}, \qquad \text{surprise} = -\ln p, \qquad H = -\sum_i p_i \ln p_i",)
 STAGES = ("model", "repetition", "temperature", "top_k", "top_p", "min_p")
 

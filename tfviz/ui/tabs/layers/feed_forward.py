@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfviz.figures.layers import activation_functions, layer_lines
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, percent, significant
@@ -44,7 +45,6 @@ NAMES = {
 }
 BENT_BY = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 # of the largest hidden value
-TOLERANCES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 3e-2, "int8_weights": 3e-2, "int8": 1e-4, "int4": 3e-2}
 FORMULAS = (
     r"\text{FFN}(x) = f(x W_1 + b_1)\, W_2 + b_2",
     r"\text{SwiGLU}(x) = \big(\text{SiLU}(x W_1) \odot x W_3\big)\, W_2",
@@ -301,7 +301,7 @@ def _badges(shown: Shown, t: Translator) -> list[Badge]:
     if seen.up is None:
         return badges
     gap = bent_gap(seen)
-    ok = gap <= TOLERANCES.get(shown.precision, 1e-4) * max(1e-6, float(np.abs(seen.hidden).max()))
+    ok = gap <= rounding.layers(shown.precision) * float(np.abs(seen.hidden).max())
     name = NAMES[seen.activation]
     title = t("layers.ffn.badge.bent.title", name=name)
     return [Badge(ok, t("layers.ffn.badge.bent", name=name, gap=significant(gap)), title), *badges]

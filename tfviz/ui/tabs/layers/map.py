@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section
 from tfviz.ui.i18n import Translator, percent, significant
@@ -14,8 +15,6 @@ from tfviz.ui.tabs.layers.stacks import stack
 if TYPE_CHECKING:
     from tfviz.sources.blocks import Architecture, Layer
 
-TOLERANCE = 1e-5  # of a sum in FP32, relative to its largest value
-COARSE = 2e-2  # FP16 and BF16 (INT4 adds in it), where the order of three summands matters
 SHARES = ("embedding", "positions", "segments", "attention", "cross", "feed_forward", "norm", "linear", "head", "other")
 
 
@@ -56,8 +55,7 @@ def badges(found: "Architecture", precision: str, t: Translator) -> list[Badge]:
     gaps = [layer.gap for side in found.sides for layer in side.layers]
     known = [gap for gap in gaps if gap is not None]
     sums = sum(block.kind == "add" for block in found.blocks)
-    limit = COARSE if precision in {"fp16", "bf16", "int8_weights", "int4"} else TOLERANCE
-    fits = len(known) == len(gaps) and max(known, default=0.0) <= limit
+    fits = len(known) == len(gaps) and max(known, default=0.0) <= rounding.once(precision)
     gap = max(known, default=0.0)
     said_gap = t("layers.map.sums", n=sums, gap=significant(gap)) if gap else t("layers.map.sums.exact", n=sums)
     adds = Badge(fits, said_gap, t("layers.map.sums.title"))

@@ -10,6 +10,7 @@ import numpy as np
 from tfviz.errors import UnsupportedHere
 from tfviz.figures import norms as figures
 from tfviz.figures.theme import SERIES
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tfviz.introspection.anatomy import LayerSeen, NormSeen
     from tfviz.introspection.experiments.norms import Disturbance, EpsEffect, SideBySide
 
-TOLERANCE, COARSE = 1e-5, 2e-2  # of our formula against the model's norm, relative to its largest value
 PADDINGS = (4, 16, 64)
 EPSILONS = np.geomspace(1e-12, 1e-1, 34)
 FORMULAS = (
@@ -67,11 +67,10 @@ def badges(
     if own is None:
         return [Badge(None, t("layers.norm.other", kind=norm.kind)), promise]
     gap = float(np.abs(own - norm.after).max()) / max(float(np.abs(norm.after).max()), 1e-30)
-    limit = COARSE if precision in {"fp16", "bf16", "int8_weights", "int4"} else TOLERANCE
     said = t(
         "layers.norm.same", kind=t(f"layers.norm.kind.{norm.kind}"), eps=significant(norm.eps), gap=significant(gap)
     )
-    return [Badge(gap <= limit, said, t("layers.norm.same.title")), promise]
+    return [Badge(gap <= rounding.once(precision), said, t("layers.norm.same.title")), promise]
 
 
 def three(compared: Sequence["SideBySide"], token: int, t: Translator) -> Panel:

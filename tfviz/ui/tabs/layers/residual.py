@@ -15,6 +15,7 @@ import numpy as np
 
 from tfviz.figures.layers import layer_lines, layer_shares, length_map
 from tfviz.figures.theme import SERIES
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -33,9 +34,6 @@ COLOURS = dict(
     )
 )
 ADDITIVE = {"pre", "parallel"}
-# of the largest number of a token's sum; INT4 adds in BF16
-TOLERANCES = {"fp32": 1e-5, "fp16": 3e-3, "bf16": 3e-2, "int8_weights": 3e-2, "int8": 1e-5, "int4": 3e-2}
-NORMED = 1e-4  # more, where a norm is computed again
 FORMULAS = (
     r"\text{pre-norm:}\quad x \leftarrow x + \text{Sublayer}(\text{Norm}(x))",
     r"\text{post-norm:}\quad x \leftarrow \text{Norm}(x + \text{Sublayer}(x))",
@@ -256,8 +254,8 @@ def normed(rows: np.ndarray, norm: "NormSeen") -> np.ndarray:
 
 def _badges(shown: Shown, t: Translator) -> list[Badge]:
     post = "post." if shown.seen.placement == "post" else ""
-    tolerance = TOLERANCES.get(shown.precision, 1e-5)
-    tolerance = max(tolerance, NORMED) if post else tolerance
+    allowed = rounding.layers if post else rounding.once  # a norm is computed again
+    tolerance = allowed(shown.precision)
     badges = [
         Badge(one.holds(tolerance), t(f"layers.residual.badge.{post}{one.name}", gap=significant(one.gap)))
         for one in sums_of(shown.seen)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.components.speed_strip import precision_label
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.mask_parts import Axes
 
 Array = np.ndarray
-EXACT = 1e-5  # what a row's sum may be off by
+EXACT = rounding.once()  # what a row's sum may be off by
 FORMULAS = (
     r"A = \mathrm{softmax}\!\left(\frac{QK^{\top}}{\sqrt{d_k}} + M\right)",
     r"M_{ij} = -\infty \text{ if } \text{pad}_{j} \lor \text{causal}_{ij} \lor \text{window}_{ij} \text{, else } 0",

@@ -7,6 +7,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.errors import TfvizError
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -16,7 +17,6 @@ if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.alignment import Alignments
     from tfviz.introspection.mask_parts import Axes
 
-SAME = 1e-5  # FP32 outputs of one head
 MOST = 12
 TEXTS = ("1", "0")
 FORMULA = r"\text{query } i \text{ sees key } j \iff j \le i + (n_{key} - n_{query})"
@@ -40,10 +40,11 @@ def badges(found: "Alignments", t: Translator) -> list[Badge]:
     """Which triangle gives the rows of the whole text, and which one torch's flag means: both measured."""
     ours, theirs = _apart(found.out_bottom_right, found.out_whole), _apart(found.out_top_left, found.out_whole)
     to_left, to_right = _apart(found.out_flag, found.out_top_left), _apart(found.out_flag, found.out_bottom_right)
+    allowed = rounding.once() * float(np.abs(found.out_whole).max())
     return [
-        Badge(ours <= SAME, t("masks.badge.bottom_right", off=significant(ours))),
+        Badge(ours <= allowed, t("masks.badge.bottom_right", off=significant(ours))),
         Badge(None, t("masks.badge.top_left", off=significant(theirs))),
-        Badge(to_left <= SAME, t("masks.badge.flag", left=significant(to_left), right=significant(to_right))),
+        Badge(to_left <= allowed, t("masks.badge.flag", left=significant(to_left), right=significant(to_right))),
     ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tfviz.figures.positions import position_curves, signed_heatmap
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -105,10 +106,11 @@ def _badges(shown: Biases, t: Translator) -> list[Badge]:
     same = max(
         float(np.ptp(np.diagonal(shown.bias, offset, 1, 2), axis=-1).max()) for offset in range(shown.bias.shape[-1])
     )
-    badges = [Badge(same < 1e-6, t("positions.bias.distance_only", difference=significant(same)))]
+    allowed = rounding.once() * float(np.abs(shown.bias).max())
+    badges = [Badge(same <= allowed, t("positions.bias.distance_only", difference=significant(same)))]
     if shown.said is not None:
         off = float(np.abs(shown.said - shown.bias).max())
-        badges.append(Badge(off < 1e-6, t("positions.bias.linear", difference=significant(off))))
+        badges.append(Badge(off <= allowed, t("positions.bias.linear", difference=significant(off))))
         badges.append(Badge(diagonal == 0, t("positions.bias.diagonal", largest=significant(diagonal))))
     return badges
 

@@ -7,6 +7,7 @@ import gradio as gr
 import numpy as np
 from jaxtyping import Float
 
+from tfviz.inference import rounding
 from tfviz.ui.i18n import Translator
 
 if TYPE_CHECKING:
@@ -14,12 +15,11 @@ if TYPE_CHECKING:
 
 BASES = (100, 10_000, 100_000, 500_000)
 CELLS = 128  # of a heatmap, each way
-TOLERANCE = {"fp32": 1e-4}  # of what is compared, as a share of its largest number
-COARSE = 3e-2  # of the other precisions
 
 
 def tolerance(precision: str) -> float:
-    return TOLERANCE.get(precision, COARSE)
+    """Of what is compared, as a share of its largest number: an angle of 1,000 radians is rounded too."""
+    return rounding.layers(precision)
 
 
 def own_kind(place: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.figures.positions import Mark, position_curves, signed_heatmap
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -83,7 +84,8 @@ def _badges(alike: np.ndarray, scheme: str, t: Translator) -> list[Badge]:
     spread = max(float(np.ptp(np.diagonal(alike, offset))) for offset in range(len(alike)))
     if scheme == "learned":
         return [Badge(None, t("positions.distance.varies", difference=significant(spread)))]
-    return [Badge(spread < 1e-4, t("positions.distance.only", difference=significant(spread)))]
+    allowed = rounding.layers() * float(np.abs(alike).max())
+    return [Badge(spread <= allowed, t("positions.distance.only", difference=significant(spread)))]
 
 
 def code() -> Sequence[Callable[..., Any]]:

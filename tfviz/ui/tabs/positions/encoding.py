@@ -8,6 +8,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.figures.positions import Mark, position_curves, signed_heatmap
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -127,7 +128,7 @@ def _badges(rows: np.ndarray, chosen: Chosen, t: Translator) -> list[Badge]:
         return []
     pairs = rows[:, : rows.shape[1] // 2 * 2].reshape(len(rows), -1, 2)
     off = float(np.abs((pairs.astype(np.float64) ** 2).sum(axis=-1) - 1).max())
-    return [Badge(off < 1e-5, t("positions.encoding.unit", difference=significant(off)))]
+    return [Badge(off < rounding.once(), t("positions.encoding.unit", difference=significant(off)))]
 
 
 def code() -> Sequence[Callable[..., Any]]:

@@ -8,6 +8,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.figures.positions import Mark, position_curves
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, ratio, significant
@@ -130,7 +131,7 @@ def _badges(angles: "Mapping[str, Angles]", chosen: Stretch, t: Translator) -> l
     none = angles["none"]
     if chosen.factor == 1:
         same = max(float(np.abs(said.theta - none.theta).max()) for said in angles.values())
-        return [Badge(same < 1e-6, t("positions.extrapolate.same", difference=significant(same)))]
+        return [Badge(same < rounding.once(), t("positions.extrapolate.same", difference=significant(same)))]
     if "linear" not in angles:
         return []
     unseen = _unseen(angles["linear"], none, chosen)

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge
 from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.i18n import Translator, significant
 from tfviz.ui.tabs.step.shown import KEYS_SHOWN, Shown
 from tfviz.ui.tabs.step.stages import is_root
 
-# of the largest number; INT8 attends in FP32, INT4 in BF16
-HEAD = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 5e-2, "int8_weights": 5e-2, "int8": 1e-4, "int4": 5e-2}
+HEAD = {precision: rounding.layers(precision) for precision in rounding.EPS}  # of the largest number
 OUTPUT = HEAD | {"int8": 5e-2}  # W_O rounds what it reads to 8 bits
-ROUNDING = 1e-5  # of a sum of FP32 weights
+ROUNDING = rounding.once()  # of a sum of FP32 weights
 
 
 def badges(shown: Shown, t: Translator) -> list[Badge]:

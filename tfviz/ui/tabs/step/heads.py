@@ -9,6 +9,7 @@ import numpy as np
 
 from tfviz.errors import UnsupportedHere
 from tfviz.figures.steps import head_similarity
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -23,7 +24,7 @@ FORMULAS = (
     r" = 4\, d_{\text{model}}^2 \qquad (h \cdot d_k = d_{\text{model}})",
     r"\text{similarity}(a, b) = 1 - \frac{1}{n} \sum_i \text{JSD}\left(\alpha^a_i, \alpha^b_i\right)",
 )
-ROUNDING = 1e-5  # of a sum of FP32 weights
+ROUNDING = rounding.once()  # of a sum of FP32 weights
 SMALL = 0.1  # biases and norms may add so much to the matrices; more means that something else was counted
 
 

@@ -8,6 +8,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.figures.techniques import part_differences, token_says
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, megabytes, significant
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMULA = r"\frac{\sum_j \nabla L_j}{\sum_j n_j} \;\neq\; \frac{1}{m} \sum_{j=1}^{m} \frac{\nabla L_j}{n_j}"
 COUNTS = (1, 2, 4, 8, 16, 32)
-SAME = 1e-5  # of the gradient's length: the order of additions in FP32
+SAME = rounding.once()  # of the gradient's length
 NEWS = 0.15  # seconds between pictures
 TRIES = (
     Try("rows", {"n": 32, "even": False}),

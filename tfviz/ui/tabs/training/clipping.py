@@ -7,6 +7,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.figures.techniques import gradient_norms, norms_by_parameter
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -18,7 +19,7 @@ FORMULA = (
     r"g \leftarrow g \cdot \min\left(1,\ \frac{c}{\lVert g \rVert}\right), \qquad \lVert g \rVert^2 = \sum_i g_i^2"
 )
 AT_A_TIME = 5  # steps from one picture to the next
-SAME = 1e-5  # torch divides by the norm + 1e-6
+SAME = rounding.once()  # torch divides by the norm + 1e-6, a tenth of it
 TRIES = (Try("always", {"max_norm": 0.3}), Try("article", {"max_norm": 1}), Try("never", {"max_norm": 4}))
 
 

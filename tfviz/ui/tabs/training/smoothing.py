@@ -8,6 +8,7 @@ import gradio as gr
 import numpy as np
 
 from tfviz.figures import losses_by_confidence, target_distributions
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, significant
@@ -20,7 +21,6 @@ FORMULAS = (
 )
 SURE = 0.99
 CONFIDENCES = np.unique([*np.linspace(0.01, 0.999, 300), SURE])
-SAME = 1e-6
 TRIES = (Try("none", {"epsilon": 0}), Try("strong", {"epsilon": 0.4}), Try("few", {"vocab_size": 5}))
 
 
@@ -120,12 +120,13 @@ def _numbers(one: Asked) -> list[str]:
 
 def _sums(asked: Mapping[str, Asked], t: Translator) -> Badge:
     off = max(abs(float(one.target.sum()) - 1) for one in asked.values())
-    return Badge(off < SAME, t("smoothing.badge.sum", off=significant(off)))
+    return Badge(off < rounding.once(), t("smoothing.badge.sum", off=significant(off)))
 
 
 def _as_torch(ours: np.ndarray, torchs: np.ndarray, t: Translator) -> Badge:
     off = float(np.abs(ours - torchs).max())
-    return Badge(off < SAME, t("smoothing.badge.torch", off=significant(off)), t("smoothing.badge.torch.title"))
+    same = off <= rounding.once() * float(np.abs(torchs).max())
+    return Badge(same, t("smoothing.badge.torch", off=significant(off)), t("smoothing.badge.torch.title"))
 
 
 def controls(t: Translator) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfviz.config import PRESETS
 from tfviz.figures.techniques import stacked_counts
+from tfviz.inference import rounding
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.components.section import Scene, Section, Try
 from tfviz.ui.i18n import Translator, megabytes, percent, significant
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 FORMULA = r"\text{logits} = x E^{\top}, \qquad \text{logit}_k = x \cdot E_k"
 PARTS = ("embedding", "output", "attention", "feed_forward", "rest")  # what tfviz.model.parameters' parts make up
-SAME = 1e-6  # of sums of gradients in FP32
 TRIES = (Try("big", {"preset": "paper-big"}), Try("llama", {"preset": "llama-tiny"}), Try("dates", {"preset": "dates"}))
 
 
@@ -81,7 +81,8 @@ def _same_rows(shared: "Shared", t: Translator) -> Badge:
 
 def _gradients(shared: "Shared", t: Translator) -> Badge:
     off = float(np.abs(sum(shared.by_use.values()) - shared.gradient).max())
-    return Badge(off < SAME, t("tying.badge.gradient", off=significant(off)), t("tying.badge.gradient.title"))
+    allowed = rounding.once() * float(np.abs(shared.gradient).max())
+    return Badge(off <= allowed, t("tying.badge.gradient", off=significant(off)), t("tying.badge.gradient.title"))
 
 
 def controls(t: Translator) -> dict[str, Any]:
