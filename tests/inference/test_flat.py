@@ -39,7 +39,7 @@ def begun(model: Transformer, rows: int = 2):
 @torch.no_grad()
 @pytest.mark.parametrize("shape", range(len(SHAPES)))
 def test_a_flat_step_equals_the_modules_step(shape: int) -> None:
-    for number, names in enumerate(COMBINATIONS):
+    for number, names in list(enumerate(COMBINATIONS))[shape % 2 :: 2]:  # each of them in two shapes of four
         choices = dict(zip(("positions", "norm", "placement", "feed_forward"), names, strict=True))
         model = build(replace(SHAPES[shape], **choices), seed=number)
         flat = FlatDecoder(model, 8, CPU)

@@ -85,10 +85,15 @@ def test_the_catalog_tells_the_truth_about_our_models(name: str, ours: Ours, set
     assert where(entry, settings) == "disk"
 
 
+@pytest.fixture(scope="module")
+def resident() -> Resident:
+    """Our models, built once for all precisions."""
+    return Resident(Settings.from_environment({}), CPU)
+
+
 @pytest.mark.parametrize("precision", list(PRECISIONS))
 @pytest.mark.parametrize("name", OURS)
-def test_kernel_and_precision_switches_apply_to_our_models(name: str, precision: str, settings: Settings) -> None:
-    resident = Resident(settings, CPU)
+def test_kernel_and_precision_switches_apply_to_our_models(name: str, precision: str, resident: Resident) -> None:
     exact, model = resident.get(name), resident.get(name, precision)
     prompt = exact.prompt("5 March 2024", "2024-03-05")
     reference = exact.forward(prompt, AttentionCall("naive"))
