@@ -141,4 +141,3 @@ def capture(
         n_target_typed=prompt.target_total,
         answer=answer_of(loaded, prompt, output),
     )
-

@@ -118,7 +118,7 @@ def _lost(record: AttentionRecord) -> str | None:
 
 def _sentence(loaded: "LoadedModel", what: str, path: str, advice: str, **values: object) -> UnsupportedHere:
     layer = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)  # blocks stand numbered in their list
-    place = Phrase("error.not_finite.part", {"path": path})
+    place = Phrase("error.not_finite.part", {"path": path}) if path else Phrase("error.not_finite.output", {})
     if layer is not None:
         place = Phrase("error.not_finite.layer", {"layer": int(layer[1]), "path": path})
     return UnsupportedHere(
