@@ -45,11 +45,13 @@ def attention_scores(query: Query, key: Key, mask: Mask | None = None, rule: Sco
     return scores if blocked is None else scores.masked_fill_(blocked, float("-inf"))
 
 
-def blocked_cells(query: Query, key: Key, mask: Mask | None, rule: ScoreRule) -> Mask | None:
+def blocked_cells(
+    query: Query, key: Key, mask: Mask | None, rule: ScoreRule
+) -> Mask | Bool[Tensor, "query key"] | None:
     """The mask and the causal triangle together."""
     if not rule.causal:
         return mask
-    future = make_causal_mask(query.shape[2], key.shape[2], device=query.device)[None, None]
+    future = make_causal_mask(query.shape[2], key.shape[2], device=query.device)
     return future if mask is None else mask | future
 
 
