@@ -1,6 +1,6 @@
 """Are tfviz's figures what one measures without it? The same pairs in plain PyTorch, in the same process, side by side.
 
-python benchmarks/measurement.py [--threads N] [--repeats N] [--parts kernels,process,model]
+python benchmarks/measurement.py [--threads N] [--repeats N] [--parts kernels,process,model] [--sizes 16,64]
 
 kernels: softmax(Q K^T / sqrt(d)) V written out here, and F.scaled_dot_product_attention, each with a perf_counter loop
          and torch.profiler(profile_memory=True), beside tfviz's kernels.measure. Medians should agree within 10 %,
@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler otherwise prints two lines a call
-SIZES, DTYPES = (256, 1024, 2048), {"fp32": torch.float32, "bf16": torch.bfloat16}
+SIZES, DTYPES = (16, 64, 256, 1024, 2048), {"fp32": torch.float32, "bf16": torch.bfloat16}
 HEADS, DIM = 8, 64
 TOKENS = 128
 PROCESS_SIZES, PROCESSES = (1024, 2048), 5
@@ -133,7 +133,7 @@ def keep_freed_memory() -> None:
         mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
 
 
-def kernels(repeats: int) -> None:
+def kernels(repeats: int, sizes: Sequence[int] = SIZES) -> None:
     from tfviz.introspection.experiments.kernels import KernelSetting, measure
 
     keep_freed_memory()
@@ -142,7 +142,7 @@ def kernels(repeats: int) -> None:
     off_time, off_memory = [], []
     for dtype, torch_dtype in DTYPES.items():
         for causal in (False, True):
-            for n in SIZES:
+            for n in sizes:
                 arrays = plain_arrays(n, torch_dtype)
                 calls = {name: partial(fn, *arrays, causal) for name, fn in PLAIN.items()}
                 setting = KernelSetting(n, 1, HEADS, DIM, causal, dtype)
@@ -229,11 +229,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--parts", default="kernels,process,model")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="n of the kernels")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, [1, {HEADS}, n, {DIM}]\n")
-    parts: dict[str, Callable[[], None]] = {"kernels": partial(kernels, options.repeats), "process": process}
+    sizes = [int(n) for n in options.sizes.split(",")]
+    parts: dict[str, Callable[[], None]] = {"kernels": partial(kernels, options.repeats, sizes), "process": process}
     parts["model"] = partial(model, options.repeats)
     for part in options.parts.split(","):
         parts[part]()

@@ -1,21 +1,25 @@
 """Values that a caller sets: what makes no sense is refused with its name, the value and what is allowed."""
 
-import math
+import sys
 from typing import Any
 
 from tfviz.errors import Phrase, TfvizError
+
+LARGEST = sys.float_info.max
 
 
 def require(holds: bool, name: str, value: object, allowed: str, **values: object) -> None:
     """`TfvizError` unless it `holds`; `allowed` is the key of the phrase that says what would, with its `values`."""
     if not holds:
         shown = repr(value) if isinstance(value, str) else value  # "9" is not 9
+        if isinstance(value, int) and abs(value) > LARGEST:  # Python writes no number of more than 4,300 digits
+            shown = "< -1e308" if value < 0 else "> 1e308"
         raise TfvizError("error.value", name=name, value=shown, allowed=Phrase(allowed, values))
 
 
 def is_number(value: object) -> bool:
-    """A finite int or float; True and False are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """An int or float that a float can hold, finite; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST  # NaN is not
 
 
 def is_whole(value: object, low: int) -> bool:

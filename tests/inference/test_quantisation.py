@@ -215,3 +215,23 @@ def test_a_value_beside_its_levels_is_noticed() -> None:
     array = made.dequantised()
     array[1, 1] += 0.3 * float(made.scale[1, 0])
     assert distinct_levels(array, made)[1] == pytest.approx(0.3, abs=1e-3)
+
+
+def test_awq_leaves_out_a_scale_that_takes_a_weight_beyond_fp16() -> None:
+    """α = 1 gives s_0 = 2000 / sqrt(2000 * 1e-4) = 4,472, and 20 * 4,472 is more than FP16 holds."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 8), 0.1 * torch.randn(4, 8)
+    x[:, 0], x[:, 7], weight[0, 0], weight[2] = 2000.0, 0.0, 20.0, 0.0
+    scheme = Scheme(4, "group", 8)
+    assert float(channel_scales(x, 1.0)[0]) == pytest.approx(4472, rel=1e-3)
+    made, plain = awq(weight, x, scheme), quantise(weight, scheme)
+    errors = [output_error(x, weight, one.dequantised()) for one in (made, plain)]
+    assert 0 < made.alpha < 1 and errors[0] < 0.3 * errors[1]
+    assert not made.dequantised()[2].any(), "a row of zeros stays one"
+    with pytest.raises(TfvizError):
+        awq(weight * 1e6, x, scheme)
+
+
+def test_activations_whose_squares_are_infinite_are_refused() -> None:
+    with pytest.raises(TfvizError):
+        hessian(torch.full((4, 8), 1e30))

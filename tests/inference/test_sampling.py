@@ -239,3 +239,54 @@ def test_values_that_make_no_sense_are_refused_in_both_languages(name: str, valu
         sentence = refused.value.in_language(language)
         assert name in sentence and str(value) in sentence and ("1" in sentence or "0" in sentence)
     assert refused.value.in_language("zh") != str(refused.value)
+
+
+# ---- settings at the end of what a number can be
+
+
+SMALLEST, LARGEST = 5e-324, 1.7e308  # of a Python number
+EXTREME = [
+    *({"top_p": p} for p in (SMALLEST, 1e-50, 1 - 1e-16)),
+    *({"min_p": p} for p in (SMALLEST, 1e-50, 1.0)),
+    *({"temperature": t} for t in (SMALLEST, 1e-50, 1e50, LARGEST, 10**300)),
+    *({"repetition_penalty": r} for r in (SMALLEST, 1e-300, 1e-50, 1e50, 1e300, LARGEST)),
+    {"temperature": 1e-300, "repetition_penalty": 1e-300, "top_p": 1e-300, "min_p": 1e-300, "top_k": 10**30},
+    {"temperature": 1e300, "repetition_penalty": 1e300},
+]
+WIDE = torch.tensor([[2.0, 1.0, 0.0, -1.0, 30.0], [-math.inf, 0.0, 500.0, -500.0, 1e30]])
+
+
+@pytest.mark.parametrize("settings", EXTREME, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_no_setting_that_is_allowed_leads_to_a_nan(settings: dict[str, float], dtype: torch.dtype) -> None:
+    logits = WIDE[: 1 if dtype == torch.float16 else 2].to(dtype)  # 1e30 is beyond FP16
+    for name, probs in stage_probabilities(logits, Sampling(**settings), SEEN[: len(logits)]).items():
+        torch.testing.assert_close(probs.sum(-1), torch.ones(len(logits)), msg=name)
+    drawn = draw(next_probabilities(logits, Sampling(**settings), SEEN[: len(logits)]))
+    assert all(0 <= one < 5 for one in drawn.tolist())
+
+
+def test_a_tiny_top_p_keeps_the_best_token_alone() -> None:
+    assert kept(Sampling(top_p=1e-50)) == [0]
+
+
+@pytest.mark.parametrize("penalty", [1e-300, 1e300])
+def test_an_extreme_penalty_is_carried_out_as_it_stands(penalty: float) -> None:
+    logits, seen = torch.tensor([[2.0, 1.0, -1.0, 0.5]]), torch.tensor([[0, 1, 2]])
+    probs = next_probabilities(logits, Sampling(repetition_penalty=penalty), seen)
+    # 2 / r alone is left; or 2 and 1 become 0, -1 falls out, 0.5 was not seen
+    right = torch.tensor([1.0, 0, 0, 0]) if penalty < 1 else torch.tensor([0.0, 0.0, -math.inf, 0.5]).softmax(-1)
+    torch.testing.assert_close(probs[0], right)
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "repetition_penalty"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**400, -(10**5000)], ids=list("abcde"))
+def test_what_no_float_can_hold_is_refused(name: str, value: float) -> None:
+    with pytest.raises(TfvizError, match=rf"^{name} = "):
+        Sampling(**{name: value})
+
+
+def test_a_token_that_is_improbable_only_is_not_cut() -> None:
+    z = dict(staged(WIDE, Sampling(temperature=1e-50, repetition_penalty=1e300), SEEN))
+    for name in ("repetition", "temperature"):
+        assert torch.equal(z[name].isneginf(), WIDE.isneginf()), name

@@ -1,5 +1,6 @@
 """Attention kernels over growing sizes: peaks are the formula's, outputs agree, guards refuse, a stop is heard."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_without_the_naive_form_its_last_rows_are_compared(monkeypatch: pytest.M
     for causal in (True, False):
         point = measure(KernelSetting(256, **SMALL, causal=causal), "cpu", ("flash",))  # type: ignore[arg-type]
         assert set(point.latency) == {"flash"} and point.max_abs["flash"] < 1e-5
-    wrong: Any = lambda kernel, q, k, v, rule: (v * 2,)  # noqa: E731
+    wrong: Any = lambda kernel, q, k, v, rule: lambda: (v * 2,)  # noqa: E731
     exact = kernels.forward_of
     monkeypatch.setattr(
         kernels, "forward_of", lambda kernel, *rest: (exact if kernel == "naive" else wrong)(kernel, *rest)
@@ -82,7 +83,7 @@ def test_the_backend_told_is_the_operator_that_runs(backward: bool) -> None:
     setting = KernelSetting(128, **SMALL, backward=backward)  # type: ignore[arg-type]
     assert kernels.backend(setting, "cpu") == "flash"
     call = kernels.calls_of(setting, "cpu", ("flash",))["flash"]
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
+    with kernels.graph_mode(setting), profile(activities=[ProfilerActivity.CPU]) as seen:
         call()
     ran = {event.key for event in seen.key_averages()}
     assert any("scaled_dot_product_flash_attention_for_cpu" in name for name in ran), ran
@@ -99,12 +100,41 @@ def test_rounds_alternate_and_end_with_their_budget(monkeypatch: pytest.MonkeyPa
     called: list[str] = []
     calls = {name: (lambda name=name: called.append(name)) for name in ("naive", "flash")}
     monkeypatch.setattr(kernels, "calls_of", lambda *_: calls)
-    kernels.time_some(KernelSetting(64), "cpu", ("naive", "flash"), 0)
+    kernels.time_some(KernelSetting(512), "cpu", ("naive", "flash"), 0)
     assert called == ["naive", "flash"] + ["naive", "flash", "flash", "naive", "naive", "flash"]
     called.clear()
     monkeypatch.setattr(kernels, "CHUNK_SECONDS", 0.0)
-    assert kernels.rounds_of(kernels.time_some(KernelSetting(64), "cpu", ("naive", "flash"), 1)) == 1
+    assert kernels.rounds_of(kernels.time_some(KernelSetting(512), "cpu", ("naive", "flash"), 1)) == 1
     assert called == ["flash", "naive"]  # the second round, and nothing uncounted
+
+
+def test_a_short_call_is_timed_several_times_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of 20 microseconds that has just been pushed out of the caches by the other takes a third more."""
+    called: list[str] = []
+    calls = {name: (lambda name=name: called.append(name)) for name in ("naive", "flash")}
+    monkeypatch.setattr(kernels, "calls_of", lambda *_: calls)
+    kernels.time_some(KernelSetting(128), "cpu", ("naive", "flash"), 0, most=1)
+    assert called == ["naive", "flash", *["naive"] * 8, *["flash"] * 8]
+
+
+@pytest.mark.parametrize("kernel", ["naive", "flash"])
+def test_what_is_timed_is_the_kernel_without_what_stands_around_it(kernel: str) -> None:
+    """Python functions of tfviz that one call enters: the kernel and its scores; no look-up, no check, no context."""
+    setting, entered = KernelSetting(16), list[str]()
+    call = kernels.calls_of(setting, "cpu", (kernel,))[kernel]
+
+    def trace(frame: Any, event: str, arg: object) -> None:
+        if event == "call" and "tfviz" in frame.f_code.co_filename and "site-packages" not in frame.f_code.co_filename:
+            entered.append(frame.f_code.co_name)
+
+    with kernels.graph_mode(setting):
+        sys.setprofile(trace)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+    assert not {"scaled_dot_product_attention", "choose", "scores_overflow", "all_finite"} & set(entered), entered
+    assert kernel in entered
 
 
 # ---- the sweep

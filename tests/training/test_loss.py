@@ -135,3 +135,53 @@ def test_logits_that_do_not_belong_to_the_targets_are_refused() -> None:
         LabelSmoothingLoss()(torch.randn(4, 9), torch.ones(5, dtype=torch.long))
     with pytest.raises(TfvizError, match="9 .* 10"):
         LabelSmoothingLoss(10)(torch.randn(4, 9), torch.ones(4, dtype=torch.long))
+
+
+# ---- targets that are no tokens
+
+
+IN_TWO_ROWS = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]).log()
+
+
+@pytest.mark.parametrize("over, right", [("all", 1.572130), ("allowed", 1.748067)])
+def test_a_target_of_minus_100_counts_for_nothing_as_in_torch(over: str, right: float) -> None:
+    targets = torch.tensor([1, -100])
+    logits = IN_TWO_ROWS.clone().requires_grad_()
+    loss = LabelSmoothingLoss(3, 0, 0.2, over)(logits, targets)
+    assert float(loss) == pytest.approx(right, rel=1e-6)
+    loss.backward()
+    assert not logits.grad[1].any()
+    q = smoothed_targets(targets, 3, 0.2, 0, over)
+    assert not q[1].any() and float(q[0].sum()) == pytest.approx(1)
+    other = LabelSmoothingLoss(3, 0, 0.2, over, ignore_index=-1)
+    assert float(other(IN_TWO_ROWS, torch.tensor([1, -1]))) == pytest.approx(right, rel=1e-6)
+    assert float(LabelSmoothingLoss(3, 0, 0.2, over)(IN_TWO_ROWS, torch.tensor([-100, -100]))) == 0
+
+
+@pytest.mark.parametrize("odd", [3, 100, -1, -99])
+def test_other_targets_outside_the_vocabulary_are_refused_by_name(odd: int) -> None:
+    targets = torch.tensor([1, odd])
+    for refuse in (lambda: LabelSmoothingLoss(3)(IN_TWO_ROWS, targets), lambda: smoothed_targets(targets, 3)):
+        with pytest.raises(TfvizError, match=rf"targets = {odd} .*0 to 2, or -100"):
+            refuse()
+
+
+@pytest.mark.parametrize("smoothing, vocab, pad", [(1.0, 3, 0), (-0.1, 3, 0), (0.1, 3, 3), (0.1, 0, 0)])
+def test_the_distributions_refuse_what_the_loss_refuses(smoothing: float, vocab: int, pad: int) -> None:
+    with pytest.raises(TfvizError):
+        smoothed_targets(torch.tensor([0]), vocab, smoothing, pad)
+
+
+@pytest.mark.parametrize("over, right", [("allowed", 1.447704), ("all", 1.456946)])
+def test_the_mean_is_over_the_targets_that_count(over: str, right: float) -> None:
+    logits = torch.tensor([0.1, 0.2, 0.4, 0.2, 0.1]).log().expand(3, 5)
+    loss = LabelSmoothingLoss(5, 0, 0.4, over)(logits, torch.tensor([2, 1, 0]))
+    assert float(loss) == pytest.approx(right, rel=1e-6)
+
+
+@pytest.mark.parametrize("over", OVERS)
+@pytest.mark.parametrize("smoothing", [0.4, 0.75, 0.9])
+@pytest.mark.parametrize("right", [2, 4])
+def test_a_probability_of_zero_under_some_mass_is_an_infinite_loss(over: str, smoothing: float, right: int) -> None:
+    logits = torch.tensor([[0, 0.2, 0.7, 0.1, 0]]).log()
+    assert float(LabelSmoothingLoss(5, 0, smoothing, over)(logits, torch.tensor([right]))) == math.inf

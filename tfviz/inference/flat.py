@@ -44,7 +44,8 @@ class _Attention(NamedTuple):
         heads = F.scaled_dot_product_attention(
             q, k, v, attn_mask=allowed, scale=self.scale, enable_gqa=self.grouped
         )  # [batch, head, 1, dim]
-        heads = heads if allowed is None else heads.nan_to_num(nan=0.0)  # of a source that is all padding
+        if allowed is not None:  # zeros for a source that is all padding
+            heads = heads.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
         return F.linear(heads.flatten(1), *self.o)
 
 

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from tfviz.checks import from_to, is_whole, require, whole
 from tfviz.config import TransformerConfig
-from tfviz.errors import TfvizError
+from tfviz.errors import TfvizError, UnsupportedHere
 from tfviz.inference.flat import FlatDecoder
 from tfviz.inference.sampling import GREEDY, Sampling, draw, largest, next_probabilities
 from tfviz.model import KVCache, Transformer
+from tfviz.model.overflow import all_finite
 
 Ids = Int[Tensor, "batch length"]
 FLAT_ROOM = 8192  # positions that are looked up in a table; later steps go through the modules
@@ -129,7 +130,7 @@ def _steps(
         finished = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     for index in range(steps):
         with torch.inference_mode():
-            logits = decoding.logits()
+            logits = _numbers(decoding.logits())
             probs = next_probabilities(logits, sampling, decoding.ids)
             ids = probs.argmax(dim=-1) if sampling.temperature == 0 else draw(probs, generator)
             if stop_at_end:
@@ -140,6 +141,13 @@ def _steps(
         yield Step(index, ids, logits, probs, finished, decoding.cache_bytes, stopped)
         if stopped is not None:
             return
+
+
+def _numbers(logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
+    """The same logits. `UnsupportedHere` if any of them is NaN or infinite."""
+    if not all_finite(logits):
+        raise UnsupportedHere("error.logits")
+    return logits
 
 
 @torch.inference_mode()
@@ -173,7 +181,7 @@ def beam_search(
     ended: list[Hypothesis] = []
     beams: list[tuple[list[int], float]] = [([], 0.0)]  # open ones, most probable first: (new tokens, log-probability)
     for length in range(1, steps + 1):
-        log_probs = decoding.logits().float().log_softmax(dim=-1)
+        log_probs = _numbers(decoding.logits()).float().log_softmax(dim=-1)
         totals = log_probs + log_probs.new_tensor([[log_prob] for _, log_prob in beams])  # [beam, vocab]
         grown: list[tuple[int, int, float]] = []  # (row it grew from, token, log-probability) of those that stay open
         for rank, (row, token, log_prob) in enumerate(_ranked(totals, n_beams + len(beams))):

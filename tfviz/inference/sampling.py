@@ -25,6 +25,7 @@ Logits = Float[Tensor, "batch vocab"]
 Probs = Float[Tensor, "batch vocab"]
 Seen = Int[Tensor, "batch length"]
 RANKED = 512  # tokens that top-p ranks at first
+MILD = (1e-6, 1e6)  # repetition penalties that keep every logit of a model within FP32
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,11 @@ def apply_repetition(logits: Logits, sampling: Sampling, seen: Seen | None = Non
     n = logits.shape[-1]
     said = torch.zeros(len(logits), n + 1, dtype=torch.bool, device=logits.device)
     said.scatter_(-1, seen.long().clamp(max=n), True)  # an embedding may have more rows than the head: column n
-    return torch.where(said[:, :n], torch.where(logits < 0, logits * r, logits / r), logits)
+    if MILD[0] <= r <= MILD[1]:
+        return torch.where(said[:, :n], torch.where(logits < 0, logits * r, logits / r), logits)
+    z, r = logits.cpu().double(), min(max(r, 1e-250), 1e250)  # FP64 holds them, with the largest at 0 FP32 does too
+    z = torch.where(said[:, :n].cpu() & z.isfinite(), torch.where(z < 0, z * r, z / r), z)
+    return _as_held(z - z.amax(dim=-1, keepdim=True), logits)
 
 
 def apply_temperature(logits: Logits, sampling: Sampling, seen: Seen | None = None) -> Logits:
@@ -67,8 +72,14 @@ def apply_temperature(logits: Logits, sampling: Sampling, seen: Seen | None = No
         return torch.full_like(logits, -math.inf).scatter_(-1, best, 0.0)
     if sampling.temperature == 1:
         return logits
-    smallest = torch.finfo(logits.dtype).tiny
-    return (logits - logits.amax(dim=-1, keepdim=True)) / max(sampling.temperature, smallest)
+    range_ = torch.finfo(logits.dtype)
+    temperature = min(max(sampling.temperature, range_.tiny), range_.max)
+    return _as_held((logits - logits.amax(dim=-1, keepdim=True)) / temperature, logits)
+
+
+def _as_held(z: Tensor, before: Logits) -> Logits:
+    """z in the format of `before`, and no lower than it reaches: -inf only where a token was cut before."""
+    return z.clamp(min=torch.finfo(before.dtype).min).to(before).masked_fill(before == -math.inf, -math.inf)
 
 
 def apply_top_k(logits: Logits, sampling: Sampling, seen: Seen | None = None) -> Logits:
@@ -89,7 +100,7 @@ def apply_top_p(logits: Logits, sampling: Sampling, seen: Seen | None = None) ->
         if bool((mass[:, -1] >= p).all()):
             break
     mass_before = F.pad(mass[:, :-1], (1, 0))
-    n_kept = (mass_before < p).sum(dim=-1, keepdim=True)
+    n_kept = (mass_before < p).sum(dim=-1, keepdim=True).clamp(min=1)  # p below FP32's range: the best one
     return logits.masked_fill(~_first(logits, ranked.gather(-1, n_kept - 1), n_kept), -math.inf)
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.errors import UnsupportedHere
-from tfviz.inference.precision import PRECISIONS
 from tfviz.introspection.answer import answer_of
 from tfviz.introspection.thumbnails import thumbnails
 from tfviz.introspection.trace import AttentionStack, Cost, LayerAttention, Trace
 from tfviz.model.attention_call import AttentionCall, AttentionRecord
+from tfviz.model.overflow import score_dtype
 from tfviz.sources.base import LoadedModel, Prompt
 
 
@@ -59,6 +59,7 @@ class Watcher:
             scale=rule.scale,
             causal=rule.causal,
             softcap=rule.softcap,
+            score_dtype=score_dtype(record.kernel, record.query.dtype),
         )
 
     def _shared(self, tensor: Tensor | None) -> np.ndarray | None:
@@ -88,7 +89,7 @@ def capture(
 ) -> Trace:
     """One watched forward pass of `prompt`: q, k and v of `layers` (None: all), thumbnails of every head if wanted.
 
-    `UnsupportedHere` if the architecture computes its attention out of our sight.
+    `UnsupportedHere` if the architecture computes its attention out of our sight, or what is no number.
     """
     watcher = Watcher(loaded.encoder_modules(), "self", layers, overview)
     start = time.perf_counter()
@@ -104,7 +105,6 @@ def capture(
     n_layers = max(watcher.counts.values())
     if layers is not None and not set(layers) <= set(range(n_layers)) or not watcher.kept:
         raise ValueError(f"layers={sorted(layers or ())}: {loaded.label} has layers 0 to {n_layers - 1}")
-    _check_finite(watcher, loaded)
     source, target = prompt.source.tokens, prompt.target
     sides = {
         "self": (source, source),
@@ -141,12 +141,3 @@ def capture(
         n_target_typed=prompt.target_total,
         answer=answer_of(loaded, prompt, output),
     )
-
-
-def _check_finite(watcher: Watcher, loaded: LoadedModel) -> None:
-    """Refuses what is not a number, naming the first layer that has it: a kernel may hide it from the layers above."""
-    for kept in watcher.kept.values():
-        for layer, arrays in sorted(kept.items()):
-            if not all(np.isfinite(array).all() for array in (arrays.query, arrays.key, arrays.value)):
-                precision = PRECISIONS[loaded.precision].label
-                raise UnsupportedHere("error.not_finite", model=loaded.label, precision=precision, layer=layer)

@@ -14,8 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from tfviz.model.attention_call import AttentionCall, attention_call
+from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.base import LoadedModel, Prompt
+from tfviz.sources.finite import finite_output
 from tfviz.sources.tokens import Token
 
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
@@ -251,7 +252,7 @@ def follows(loaded: LoadedModel, head: Any, first: Sequence[int], second: Sequen
     segments[0, len(first) + 2 :] = 1
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": segments}
     encoder: Any = loaded.model.base_model
-    with torch.inference_mode(), attention_call(AttentionCall("naive")):
-        states = encoder(**inputs)[0]
-        yes, no = head(states[:, 0])[0].tolist()
+    with torch.inference_mode():
+        both = finite_output(loaded, AttentionCall("naive"), lambda: head(encoder(**inputs)[0][:, 0]))
+    yes, no = both[0].tolist()
     return yes, no

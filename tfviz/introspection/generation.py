@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tfviz.errors import BadText, TfvizError, UnsupportedHere
-from tfviz.inference.precision import PRECISIONS
+from tfviz.errors import BadText, TfvizError
 from tfviz.introspection.choice import Choice, choose_token
 from tfviz.introspection.rows import parts, settle
 from tfviz.introspection.run import STAGE_NAMES, Candidate, Plan, TokenStep
@@ -111,13 +110,7 @@ class _Writer:
     ) -> TokenStep:
         plan, length = self.plan, decoding.prompt_length + index
         given = plan.path[index] if forced else None
-        try:
-            choice = choose_token(logits, plan.sampling, decoding.ids[0, :length], plan.seed, index, given)
-        except FloatingPointError as error:
-            precision = PRECISIONS[self.loaded.precision].label
-            raise UnsupportedHere(
-                "error.generation.not_finite", model=self.loaded.label, precision=precision
-            ) from error
+        choice = choose_token(logits, plan.sampling, decoding.ids[0, :length], plan.seed, index, given)
         top = self._candidates(choice)
         self.new.append(choice.id)
         stopped, limit = self._stopped(choice.id, index, n_steps, decoding.last_position)

@@ -23,6 +23,7 @@ from tfviz.introspection.trace import Answer, Array, AttentionStack, Cost, Layer
 from tfviz.model.attention import ScoreRule
 from tfviz.model.attention_call import AttentionRecord
 from tfviz.model.masks import make_causal_mask
+from tfviz.model.overflow import score_dtype
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.decoding import RowSeen, StepSeen
 from tfviz.sources.tokens import Encoded
@@ -48,9 +49,9 @@ def grown(loaded: LoadedModel, prompt: Prompt, run: Run) -> tuple[Trace, Prompt]
     else:
         stacks = {}
     if run.seen:
-        stacks[own] = _stack(own, run.seen, tokens, tokens)
+        stacks[own] = _stack(own, run.seen, tokens, tokens, run.plan.kernel)
     if run.seen and decodes:
-        stacks["cross"] = _stack("cross", run.seen, tokens, whole.source.tokens)
+        stacks["cross"] = _stack("cross", run.seen, tokens, whole.source.tokens, run.plan.kernel)
     return (
         Trace(
             text=text,
@@ -93,16 +94,19 @@ def grown_prompt(loaded: LoadedModel, prompt: Prompt, run: Run) -> Prompt:
     return Prompt({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, source)
 
 
-def _stack(kind: str, seen: Sequence[StepSeen], queries: Sequence[Any], keys: Sequence[Any]) -> AttentionStack:
+def _stack(
+    kind: str, seen: Sequence[StepSeen], queries: Sequence[Any], keys: Sequence[Any], kernel: str
+) -> AttentionStack:
     """Every layer of one kind, and its heads as thumbnails."""
     numbers = sorted(layer for at, layer in seen[0] if at == kind)
     shared: dict[tuple[object, ...], Tensor | None] = {}
     records = [_joined(kind, [step[kind, layer] for step in seen], shared) for layer in numbers]
     arrays: dict[int, Array] = {}
+    dtypes = [score_dtype(kernel, seen[0][kind, layer].query.dtype) for layer in numbers]
     return AttentionStack(
         kind=kind,
         n_layers=len(numbers),
-        layers={layer: _layer(record, arrays) for layer, record in zip(numbers, records, strict=True)},
+        layers={at: _layer(record, arrays, kept) for at, record, kept in zip(numbers, records, dtypes, strict=True)},
         query_tokens=tuple(queries),
         key_tokens=tuple(keys),
         overview=np.stack([thumbnails(record) for record in records]),
@@ -165,7 +169,7 @@ def _bias(rows: Sequence[RowSeen], ends: Sequence[int]) -> Tensor | None:
     return torch.cat(parts, dim=1)[None]
 
 
-def _layer(record: AttentionRecord, arrays: dict[int, Array]) -> LayerAttention:
+def _layer(record: AttentionRecord, arrays: dict[int, Array], kept: torch.dtype) -> LayerAttention:
     def shared(tensor: Tensor | None) -> Array | None:
         if tensor is None:
             return None
@@ -181,6 +185,7 @@ def _layer(record: AttentionRecord, arrays: dict[int, Array]) -> LayerAttention:
         scale=rule.scale,
         causal=rule.causal,
         softcap=rule.softcap,
+        score_dtype=kept,
     )
 
 

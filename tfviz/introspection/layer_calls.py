@@ -94,13 +94,19 @@ def layers_of(loaded: LoadedModel) -> list[nn.Module]:
 
 
 def observe(loaded: LoadedModel, prompt: Prompt) -> list[LayerCall]:
-    """The layers of one naive pass, in the order in which they ended; empty if no attention went past us."""
+    """The layers of one naive pass, in the order in which they ended; empty if no attention went past us.
+
+    `UnsupportedHere` where any of them gives what is no number.
+    """
     watcher = _Watcher(_roles(loaded.model))
     handle = register_module_forward_hook(watcher.after, with_kwargs=True)
     try:
         loaded.forward(prompt, AttentionCall("naive", watcher.attended), all_logits=False)
     finally:
         handle.remove()
+    blocks = [step.after for step in watcher.steps if isinstance(step, Step) and step.role == "block"]
+    if not all(np.isfinite(rows).all() for rows in blocks if rows is not None):  # behind the last logits that were made
+        loaded.forward(prompt, AttentionCall("naive"))  # says so, with all of them
     return list(_cut(loaded, watcher.steps))
 
 

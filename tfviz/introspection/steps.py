@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from tfviz.errors import UnsupportedHere
+
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.introspection.anatomy import AttentionSeen
     from tfviz.introspection.trace import LayerAttention, Trace
@@ -45,7 +47,7 @@ class HeadSteps:
 
 
 def head_steps(layer: "LayerAttention", head: int, rows: Sequence[int]) -> HeadSteps:
-    """The stages of query head `head` for some query positions."""
+    """The stages of query head `head` for some query positions. `UnsupportedHere` for scores that overflow."""
     group, chosen = kv_head(layer, head), list(rows)
     query, key, value = layer.query[head, chosen], layer.key[group], layer.value[group]
     scale = query.shape[-1] ** -0.5 if layer.scale is None else layer.scale
@@ -54,6 +56,8 @@ def head_steps(layer: "LayerAttention", head: int, rows: Sequence[int]) -> HeadS
     capped = None if layer.softcap is None else layer.softcap * np.tanh(scaled / np.float32(layer.softcap))
     bias = None if layer.bias is None or not layer.bias.any() else of_head(layer.bias, head)[chosen]  # T5: cross has 0
     before = scaled if capped is None else capped
+    if not np.isfinite(before).all():
+        raise UnsupportedHere("error.attention_scores", format="FP32", limit=f"{np.finfo(np.float32).max:.5g}")
     biased = None if bias is None else before + bias
     blocked = of_head(layer.blocked, head)[chosen]
     scores = np.where(blocked, np.float32(-np.inf), before if biased is None else biased)

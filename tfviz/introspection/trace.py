@@ -22,7 +22,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """The inputs of one layer's attention, FP32 on the CPU."""
+    """The inputs of one layer's attention, FP32 on the CPU, and what its kernel held scores in."""
 
     query: Float[Array, "head query dim"]
     key: Float[Array, "kv_head key dim"]
@@ -32,6 +32,7 @@ class LayerAttention:
     scale: float | None
     causal: bool
     softcap: float | None
+    score_dtype: torch.dtype = torch.float32
 
     @property
     def blocked(self) -> Bool[Array, "#head query key"]:
@@ -40,14 +41,15 @@ class LayerAttention:
         return triangle if self.mask is None else self.mask | triangle
 
     def weights(self, head: int | None = None) -> Float[Array, "head query key"]:
-        """softmax of the scores: all heads, or one (then the first axis has length 1)."""
+        """softmax of the scores as the model's kernel rounds them: all heads, or one (the first axis has length 1)."""
         if head is None:  # one head at a time: the scores of all of them at once would double the memory
             weights = np.empty((len(self.query), self.query.shape[1], self.key.shape[1]), dtype=np.float32)
             for one in range(len(weights)):
                 weights[one] = self.weights(one)[0]
             return weights
         query, key, _, mask, rule = self._tensors(head)
-        return attention_weights(query, key, mask, rule)[0].numpy()
+        made = attention_weights(query.to(self.score_dtype), key.to(self.score_dtype), mask, rule)
+        return made[0].float().numpy()
 
     def kernel_difference(self, head: int, weights: Float[Array, "query key"]) -> float:
         """max |naive - flash| of this head's output: `weights` times the values, and flash run on q, k and v."""

@@ -27,6 +27,8 @@ class AttentionRecord:
     value: Tensor  # (batch, kv_head, key, value_dim)
     mask: Tensor | None  # True = blocked
     rule: ScoreRule
+    output: Tensor | None = None  # (batch, head, query, value_dim), as the kernel gave it; None: not run
+    kernel: str = "naive"  # which one ran
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,26 @@ def attention_call(call: AttentionCall) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    rule: ScoreRule,
+    dropout_p: float = 0.0,
+) -> tuple[Tensor, Tensor | None]:
+    """`module`'s attention by the kernel of the call, shown to whoever watches: (output, weights or None).
+
+    Nothing is refused here: NaN goes on to where a whole pass is judged, which can name the layer (sources.finite).
+    """
+    call = current_call()
+    output, weights = ATTENTION_KERNELS[call.kernel](query, key, value, mask, dropout_p, rule)
+    if call.watch is not None:
+        call.watch(AttentionRecord(module, query, key, value, mask, rule, output, call.kernel))
+    return output, weights
 
 
 def report(module: nn.Module, name: str, value: Tensor) -> None:

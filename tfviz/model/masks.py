@@ -40,8 +40,8 @@ def make_causal_mask(
     n_key = n_query if n_key is None else n_key
     if n_key < n_query:
         raise ValueError(f"a causal mask needs at least as many keys as queries; got n_query={n_query}, n_key={n_key}")
-    query = torch.arange(n_key - n_query, n_key, device=device)
-    return torch.arange(n_key, device=device) > query[:, None]
+    key = torch.arange(n_key, device=device)
+    return key > key[n_key - n_query :, None]
 
 
 def make_window_mask(

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from tfviz.checks import divides, whole
-from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
-from tfviz.model.attention_call import AttentionRecord, current_call
+from tfviz.model.attention import ScoreRule
+from tfviz.model.attention_call import attend
 from tfviz.model.kv_cache import AttentionCache, MemoryCache
 from tfviz.model.positions.rotation import Rotation
 
@@ -82,11 +82,8 @@ class MultiHeadAttention(nn.Module):
             k = k if rotation is None else rotation(k)
             k, v = (k, v) if cache is None else cache.extend(k, v)
         mask = mask[None, None] if mask is not None and mask.dim() == 2 else mask
-        call, rule = current_call(), ScoreRule(scale=self.scale, causal=causal, bias=bias)
-        if call.watch is not None:
-            call.watch(AttentionRecord(self, q, k, v, mask, rule))
-        dropped = self.dropout if self.training else 0.0
-        heads, _ = scaled_dot_product_attention(q, k, v, mask, kernel=call.kernel, dropout_p=dropped, rule=rule)
+        rule = ScoreRule(scale=self.scale, causal=causal, bias=bias)
+        heads, _ = attend(self, q, k, v, mask, rule, self.dropout if self.training else 0.0)
         return self.w_o(heads.transpose(1, 2).flatten(2))  # [batch, query, head, dim] -> [batch, query, head x dim]
 
     def _split(self, x: Float[Tensor, "batch pos features"], n_heads: int) -> Float[Tensor, "batch head pos dim"]:

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tfviz.model.attention import PLAIN, Key, Mask, Output, Query, ScoreRule, Value, attention_scores, share_heads
+from tfviz.model.overflow import overflow_error, scores_overflow
 
 Rows = Float[Tensor, "batch head row"]
 Block = Float[Tensor, "batch head row value_dim"]
@@ -43,7 +44,7 @@ class Tile:
 
     rows: slice
     columns: slice
-    scores: Scores | None  # -inf where blocked; None: wholly blocked, so that it was neither loaded nor computed
+    scores: Scores | None  # FP32 at least; -inf where blocked; None: wholly blocked, neither loaded nor computed
     after: Running
 
 
@@ -59,7 +60,8 @@ def tiled_attention(
 ) -> tuple[Output, Float[Tensor, "batch head query"]]:
     """`(output, L)`: attention as `naive` gives it, and each row's log-sum-exp; a row with nothing allowed gives zeros.
 
-    `ValueError` for block sizes below 1.
+    Scores and sums are kept in FP32 at least, as in fused kernels. `ValueError` for block sizes below 1,
+    `UnsupportedHere` for scores that overflow.
     """
     outputs, sums = [], []
     for tile in tiles(query, key, value, mask, rule, query_block=query_block, key_block=key_block):
@@ -92,8 +94,11 @@ def tiles(
                 continue
             bias = None if rule.bias is None else rule.bias[..., rows, columns]
             here = replace(rule, causal=False, bias=bias)
-            scores = attention_scores(query[:, :, rows], key[:, :, columns], blocked, here)
-            running = absorb(running, scores.to(running.total.dtype), value[:, :, columns])
+            q, k = query[:, :, rows].to(running.total.dtype), key[:, :, columns].to(running.total.dtype)
+            if scores_overflow(q, k, blocked, here, q.dtype):
+                raise overflow_error(q.dtype)
+            scores = attention_scores(q, k, blocked, here)
+            running = absorb(running, scores, value[:, :, columns])
             yield Tile(rows, columns, scores, running)
 
 

@@ -11,8 +11,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from tfviz.errors import UnsupportedHere
-from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
-from tfviz.model.attention_call import AttentionRecord, current_call
+from tfviz.model.attention import ScoreRule
+from tfviz.model.attention_call import attend, current_call
 
 NAME = "tfviz"
 
@@ -46,11 +46,7 @@ def bridge_attention(
     elif attention_mask is not None:
         bias = attention_mask if bias is None else bias + attention_mask
     rule = ScoreRule(scale=scaling, causal=causal, softcap=softcap, bias=bias)
-    if call.watch is not None:
-        call.watch(AttentionRecord(module, query, key, value, blocked, rule))
-    output, weights = scaled_dot_product_attention(
-        query, key, value, blocked, kernel=call.kernel, dropout_p=dropout, rule=rule
-    )
+    output, weights = attend(module, query, key, value, blocked, rule, dropout)
     return output.transpose(1, 2).contiguous(), weights
 
 

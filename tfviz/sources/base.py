@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from tfviz.errors import BadText, WrongModel
-from tfviz.model.attention_call import AttentionCall, attention_call
+from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.decoding import Decoding
+from tfviz.sources.finite import finite_output
 from tfviz.sources.tokens import FRAGMENT, Encoded, Token, describe, encode
 
 MAX_TARGET = 64  # tokens that an encoder-decoder writes itself when no target sentence was typed
@@ -101,9 +102,12 @@ class LoadedModel(ABC):
         return self.run(prompt.inputs, call, all_logits=all_logits)
 
     def run(self, inputs: dict[str, Tensor], call: AttentionCall, *, all_logits: bool = True) -> Tensor:
-        """The same for the tensors of a prompt, or of several in one batch (tfviz.sources.batch)."""
-        with torch.inference_mode(), attention_call(call):
-            return self._run(inputs, all_logits)
+        """The same for the tensors of a prompt, or of several in one batch (tfviz.sources.batch).
+
+        `UnsupportedHere`, here and in `forward`, where the model computes what is no number.
+        """
+        with torch.inference_mode():
+            return finite_output(self, call, lambda: self._run(inputs, all_logits))
 
     def beams(self, prompt: Prompt, n_beams: int, kernel: str = "flash") -> list[Hypothesis]:
         """Whole answers that beam search finds for this source, best first; empty where a model does not offer it."""

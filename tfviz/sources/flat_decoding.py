@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from tfviz.errors import TfvizError
 from tfviz.inference.precision.int4 import Int4Linear, packed_product
-from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
-from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call, current_call
+from tfviz.model.attention import ScoreRule
+from tfviz.model.attention_call import AttentionCall, AttentionRecord, attend, attention_call, current_call
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.decoding import Decoding, HeldLayer
 from tfviz.sources.fused_weights import joined
@@ -120,13 +120,13 @@ class FlatStep:
         """The kernel in force; a single query sees all keys, so flash takes the heads of a group as rows of one."""
         batch, _, new, _ = q.shape
         rule = ScoreRule(scale=self.scale, causal=new > 1)
-        if call.watch is not None:
-            call.watch(AttentionRecord(layer.attention, q, k, v, None, rule))
         if new > 1 or call.kernel != "flash":
-            output, _ = scaled_dot_product_attention(q, k, v, kernel=call.kernel, rule=rule)
+            output, _ = attend(layer.attention, q, k, v, None, rule)
         else:
             grouped = q.reshape(batch, self.n_kv, -1, self.head_dim)  # [batch, kv_head, head of the group, dim]
             output = F.scaled_dot_product_attention(grouped, k, v, scale=self.scale)
+            if call.watch is not None:
+                call.watch(AttentionRecord(layer.attention, q, k, v, None, rule, output.reshape_as(q), call.kernel))
         if new == 1:
             return output.reshape(batch, 1, -1)
         return output.transpose(1, 2).reshape(batch, new, -1)

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from tfviz.checks import from_to
 from tfviz.errors import TfvizError
-from tfviz.model.attention_call import AttentionCall, AttentionRecord, attention_call, current_call
+from tfviz.model.attention_call import AttentionCall, AttentionRecord, current_call
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.decoding import Decoding, RowSeen
+from tfviz.sources.finite import finite_output
 
 FAR = 1_000_000  # a limit beyond is none: so says a tokenizer that knows of no limit
 
@@ -71,13 +72,17 @@ class SteppedDecoding(Decoding):
 
     def _read(self, start: int, stop: int, call: AttentionCall) -> Float[Tensor, "batch vocab"]:
         try:
-            with attention_call(call):
-                logits = self.read(start, stop)
+            logits = finite_output(self.loaded, call, lambda: self.read(start, stop), lambda: self._anew(stop))
         except BaseException:
             self._n_read = self.cut(0)  # some layers have read the new ids, others have not
             raise
         self._n_read = stop if self.use_cache else 0
         return logits
+
+    def _anew(self, stop: int) -> Float[Tensor, "batch vocab"]:
+        """Everything up to `stop` once more, as a prompt is read."""
+        self._n_read = self.cut(0)
+        return self.read(0, stop)
 
     def _forget(self, length: int) -> None:
         if length < self._n_read:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tfviz.inference.quantisation.gptq import refuse_inputs
-from tfviz.inference.quantisation.schemes import SCALE_BITS, Quantised, Scheme, quantise
+from tfviz.inference.quantisation.schemes import SCALE_BITS, Quantised, Scheme, in_range, quantise
 
 ALPHAS = tuple(i / 10 for i in range(11))
 SEARCHED = 256  # rows of activations, and of W, that α is looked for on
@@ -54,7 +54,11 @@ def channel_scales(x: Float[Tensor, "row in"], alpha: float) -> Float[Tensor, " 
 def awq(
     weight: Float[Tensor, "out in"], x: Float[Tensor, "row in"], scheme: Scheme, alphas: Sequence[float] = ALPHAS
 ) -> Scaled:
-    """The best of these α on some of the rows, if it does no worse than the first on all of them."""
+    """The best of these α on some of the rows, if it does no worse than the first on all of them.
+
+    One that scales a weight beyond FP16 is left out; the first, plain rounding, has to fit.
+    """
+    alphas = [*alphas[:1], *(one for one in alphas[1:] if in_range(weight * channel_scales(x, one)))]
     x_some, some = x[:: max(1, len(x) // SEARCHED)], weight[:: max(1, len(weight) // SEARCHED)]
 
     def made(alpha: float, weight: Float[Tensor, "out in"]) -> Scaled:

@@ -32,7 +32,9 @@ BLOCK = 128  # columns after which the rest of the matrix is brought up to date
 def hessian(x: Float[Tensor, "row in"]) -> Float[Tensor, "in in"]:
     """X^T X / n: half the second derivative of the squared output error, the same for every row of W."""
     refuse_inputs(x)
-    return x.T @ x / max(len(x), 1)
+    found = x.T @ x / max(len(x), 1)
+    refuse_inputs(found)  # of activations beyond 1e19 the squares are infinite
+    return found
 
 
 def refuse_inputs(x: Tensor) -> None:

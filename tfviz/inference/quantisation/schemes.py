@@ -116,8 +116,13 @@ def nearest(weight: Tensor, step: Tensor, low: Tensor, scheme: Scheme) -> Tensor
     return ((weight - low) / torch.where(step > 0, step, torch.inf)).round_().clamp_(scheme.lowest, scheme.highest)
 
 
+def in_range(numbers: Tensor) -> bool:
+    """Whether FP16 scales and minima can hold these numbers: beyond 65,504 they are infinite, and NaN is none."""
+    return bool((numbers.abs() <= 60000).all())
+
+
 def refuse_odd(numbers: Tensor) -> None:
-    if not bool(torch.isfinite(numbers).all()) or bool((numbers.abs() > 60000).any()):  # beyond it FP16 is infinite
+    if not in_range(numbers):
         raise TfvizError("speed.quantisation.error.odd")
 
 

@@ -192,22 +192,22 @@ def products(n: int, device: str) -> dict[str, Latency]:
     with torch.inference_mode():
         square = torch.rand(*q.shape[:3], n, device=q.device)
         out = torch.empty_like(square)
-    whole = partial(forward_of, "naive", q, k, v, ScoreRule())
-    return _compared({"products": partial(_multiply, q, k, v, square, out), "whole": whole})
+        whole = forward_of("naive", q, k, v, ScoreRule())
+        return _compared({"products": partial(_multiply, q, k, v, square, out), "whole": whole})
 
 
 def _multiply(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, square: torch.Tensor, out: torch.Tensor) -> Any:
-    with torch.inference_mode():
-        torch.matmul(q, k.transpose(-2, -1), out=out)  # into memory that is there already
-        return square @ v
+    torch.matmul(q, k.transpose(-2, -1), out=out)  # into memory that is there already
+    return square @ v
 
 
 def attention_step(n: int, device: str, heads: int = 8, head_dim: int = 64) -> dict[str, Latency]:
     """Attention of a decode step at `n` tokens: one query against n kept keys, and all n of them again."""
     q, k, v = inputs_of(KernelSetting(n, heads=heads, head_dim=head_dim), device)
     rows = {"cached": q[:, :, -1:], "uncached": q}
-    calls = {way: partial(forward_of, "naive", some, k, v, ScoreRule(causal=True)) for way, some in rows.items()}
-    return {way: latency(call, repeats=25, budget=SECONDS, warmup=2) for way, call in calls.items()}
+    calls = {way: forward_of("naive", some, k, v, ScoreRule(causal=True)) for way, some in rows.items()}
+    with torch.inference_mode():
+        return {way: latency(call, repeats=25, budget=SECONDS, warmup=2) for way, call in calls.items()}
 
 
 def _compared(fns: dict[str, Any]) -> dict[str, Latency]:

@@ -45,11 +45,12 @@ class Prepared:
 
 def prepare(setting: Any, device: str) -> Prepared:
     """A first call, which compiles it for such arrays: many seconds once, and next to nothing afterwards."""
-    from tfviz.introspection.experiments.kernels import calls_of
+    from tfviz.introspection.experiments.kernels import calls_of, graph_mode
 
     begun, failed = time.perf_counter(), ""
     try:
-        calls_of(setting, device, ("flex",))["flex"]()
+        with graph_mode(setting):
+            calls_of(setting, device, ("flex",))["flex"]()
     except Exception as error:  # of the compiler, the C++ compiler it calls, or the driver: any kind
         failed = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     took = time.perf_counter() - begun

@@ -6,8 +6,10 @@ flex:  torch's flex_attention, compiled for this machine (Dong et al. 2024, http
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -16,13 +18,14 @@ from torch.nn.attention import SDPBackend
 
 from tfviz.inference.measure import Latency, difference, peak_extra_bytes, seconds_of
 from tfviz.introspection.experiments import flex
-from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
+from tfviz.model.attention import ATTENTION_KERNELS, ScoreRule
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KERNELS = ("naive", "flash", "flex")
 ROUNDS = (3, 15)  # measured calls of each kernel: at least, at most
 POINT_SECONDS = 2.0  # of measured calls at one size, once there are enough
 CHUNK_SECONDS = 0.8  # after which the device is given to others
+SHORT, IN_A_ROW = 128, 1024  # up to the one n, calls are made in a row: as many as add up to the other
 CHECKED_ROWS = 64  # of the output, where the whole naive one would not fit
 
 Call = Callable[[], tuple[Tensor, ...]]
@@ -111,19 +114,23 @@ def time_some(
 ) -> dict[str, list[float]]:
     """Seconds of a few calls of each kernel, in turn, every second round in reverse order; at first uncounted ones.
 
+    A short call counts as the median of several in a row: right after the other kernel's its code and data are in no
+    cache, which costs a call of 20 microseconds a third more.
     Until there are `most` rounds with the `done` ones (None: `ROUNDS`), or `CHUNK_SECONDS` are spent.
     """
     most = ROUNDS[1] if most is None else most
     calls = calls_of(setting, device, kernels)
-    if not done:
-        for call in calls.values():
-            call()
     seconds: dict[str, list[float]] = {name: [] for name in kernels}
-    while True:
-        for name in list(kernels)[:: -1 if (done + rounds_of(seconds)) % 2 else 1]:
-            seconds[name].append(seconds_of(calls[name]))
-        if done + rounds_of(seconds) >= most or sum(map(sum, seconds.values())) >= CHUNK_SECONDS:
-            return seconds
+    times = IN_A_ROW // setting.n if setting.n <= SHORT else 1
+    with graph_mode(setting):
+        if not done:
+            for call in calls.values():
+                call()
+        while True:
+            for name in list(kernels)[:: -1 if (done + rounds_of(seconds)) % 2 else 1]:
+                seconds[name].append(median(seconds_of(calls[name]) for _ in range(times)))
+            if done + rounds_of(seconds) >= most or sum(map(sum, seconds.values())) >= CHUNK_SECONDS:
+                return seconds
 
 
 def look(
@@ -132,7 +139,8 @@ def look(
     """The point of these seconds: one more call of each kernel, for its peak and its output."""
     calls, where = calls_of(setting, device, kernels), torch.device(device)
     outputs: dict[str, tuple[Tensor, ...]] = {}
-    peaks = {name: peak_extra_bytes(partial(_kept, outputs, name, call), where) for name, call in calls.items()}
+    with graph_mode(setting):
+        peaks = {name: peak_extra_bytes(partial(_kept, outputs, name, call), where) for name, call in calls.items()}
     return KernelPoint(
         setting,
         {name: Latency.of(values) for name, values in seconds.items()},
@@ -159,6 +167,11 @@ def backend(setting: KernelSetting, device: str) -> str:
 # ---- the calls
 
 
+def graph_mode(setting: KernelSetting) -> AbstractContextManager[Any]:
+    """Without a graph, unless there are gradients to compute."""
+    return nullcontext() if setting.backward else torch.inference_mode()
+
+
 def inputs_of(setting: KernelSetting, device: str) -> tuple[Tensor, Tensor, Tensor]:
     draw, shape = torch.Generator().manual_seed(setting.n), (setting.batch, setting.heads, setting.n, setting.head_dim)
     made = [torch.randn(shape, generator=draw).to(device, DTYPES[setting.dtype]) for _ in range(3)]
@@ -167,7 +180,10 @@ def inputs_of(setting: KernelSetting, device: str) -> tuple[Tensor, Tensor, Tens
 
 
 def calls_of(setting: KernelSetting, device: str, kernels: Sequence[str]) -> dict[str, Call]:
-    """What is measured, by kernel: a call gives the output, and with `backward` the gradients of q, k and v."""
+    """What is measured, by kernel: a call gives the output, and with `backward` the gradients of q, k and v.
+
+    Calls are made inside `graph_mode(setting)`.
+    """
     q, k, v = inputs_of(setting, device)
     rule = ScoreRule(causal=setting.causal)
     pull = torch.randn(q.shape, generator=torch.Generator().manual_seed(1)).to(q) if setting.backward else None
@@ -176,25 +192,33 @@ def calls_of(setting: KernelSetting, device: str, kernels: Sequence[str]) -> dic
         if kernel == "flex":
             calls[kernel] = partial(_flex, q, k, v, flex.block_mask(setting.n, setting.causal, device))
         elif pull is not None:
-            calls[kernel] = partial(_backward, kernel, q, k, v, rule, pull)
+            calls[kernel] = _backward(kernel, q, k, v, rule, pull)
         else:
-            calls[kernel] = partial(forward_of, kernel, q, k, v, rule)
+            calls[kernel] = forward_of(kernel, q, k, v, rule)
     return calls
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> tuple[Tensor, ...]:
-    with torch.inference_mode():
-        return (flex.flex(q, k, v, mask),)
+    return (flex.flex(q, k, v, mask),)
 
 
-def forward_of(kernel: str, q: Tensor, k: Tensor, v: Tensor, rule: ScoreRule) -> tuple[Tensor, ...]:
-    with torch.inference_mode():
-        return (scaled_dot_product_attention(q, k, v, kernel=kernel, rule=rule)[0],)
+def forward_of(kernel: str, q: Tensor, k: Tensor, v: Tensor, rule: ScoreRule) -> Call:
+    """The kernel alone, looked up beforehand and without the checks around it: small sizes take microseconds.
+
+    To be called in inference mode, which a caller enters once for all calls.
+    """
+    fn = ATTENTION_KERNELS[kernel]
+    return lambda: (fn(q, k, v, None, 0.0, rule)[0],)
 
 
-def _backward(kernel: str, q: Tensor, k: Tensor, v: Tensor, rule: ScoreRule, pull: Tensor) -> tuple[Tensor, ...]:
-    output = scaled_dot_product_attention(q, k, v, kernel=kernel, rule=rule)[0]
-    return output.detach(), *torch.autograd.grad(output, (q, k, v), pull)
+def _backward(kernel: str, q: Tensor, k: Tensor, v: Tensor, rule: ScoreRule, pull: Tensor) -> Call:
+    forward = forward_of(kernel, q, k, v, rule)
+
+    def call() -> tuple[Tensor, ...]:
+        (output,) = forward()
+        return output.detach(), *torch.autograd.grad(output, (q, k, v), pull)
+
+    return call
 
 
 def _apart(setting: KernelSetting, device: str, outputs: Mapping[str, tuple[Tensor, ...]]) -> dict[str, float]:
@@ -202,7 +226,8 @@ def _apart(setting: KernelSetting, device: str, outputs: Mapping[str, tuple[Tens
         exact = outputs["naive"][0]
     else:
         q, k, v = (one.detach() for one in inputs_of(setting, device))
-        (exact,) = forward_of("naive", q[:, :, -CHECKED_ROWS:], k, v, ScoreRule(causal=setting.causal))
+        with torch.inference_mode():
+            (exact,) = forward_of("naive", q[:, :, -CHECKED_ROWS:], k, v, ScoreRule(causal=setting.causal))()
     rows = exact.shape[2]
     others = {name: one[0][:, :, -rows:] for name, one in outputs.items() if name != "naive"}
     return {name: difference(exact, one, is_logits=False).max_abs for name, one in others.items()}

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from tfviz.sources.tokens import Token
 
 INLINE_BYTES = 96 * 1024  # thumbnails up to here travel with the trace, larger ones are asked for
-TOLERANCE = 1e-4  # of row sums and of flash against naive, in FP32
+TOLERANCE = {
+    "FP32": 1e-4,
+    "FP16": 2e-2,
+    "BF16": 5e-2,
+}  # of flash against naive, for values up to 1, by the scores' format
+ROWS = {
+    "FP32": 1e-4,
+    "FP16": 2**-10,
+    "BF16": 2**-7,
+}  # of row sums: half formats round each weight by half a step, 2^-10
 
 
 def draw(trace_id: str, trace: "Trace", selection: dict[str, Any], t: Translator) -> dict[str, Any]:
@@ -203,10 +212,12 @@ def _badges(
     t: Translator,
 ) -> list[dict[str, str]]:
     """What was checked, on the very arrays that are sent."""
-    exact = trace.precision == "fp32"
+    from tfviz.model.overflow import format_name
+
+    attention, kept = stack.layers[layer], format_name(stack.layers[layer].score_dtype)
     nothing_allowed = blocked.all(axis=1)
     off = float(np.abs(weights.sum(axis=1) - ~nothing_allowed).max())
-    badges = [_badge(off <= TOLERANCE, t("badge.rows", off=significant(off)), t("badge.rows.title"))]
+    badges = [_badge(off <= ROWS[kept], t("badge.rows", off=significant(off)), t("badge.rows.title"))]
     if blocked.any():
         leak = float(weights[blocked].max())
         key = "badge.future" if stack.causal else "badge.blocked"
@@ -214,14 +225,15 @@ def _badges(
         badges.append(_badge(leak == 0.0, text, t("badge.blocked.title")))
     if nothing_allowed.any():
         badges.append(_note(t("badge.empty_rows", n=int(nothing_allowed.sum())), t("badge.empty_rows.title")))
-    attention = stack.layers[layer]
     if attention.softcap is None:
-        apart = attention.kernel_difference(head, weights)
-        badges.append(
-            _badge(apart <= TOLERANCE, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title"))
-        )
+        apart, largest = attention.kernel_difference(head, weights), float(np.abs(attention.value).max())
+        holds = apart <= TOLERANCE[kept] * max(1.0, largest)
+        badges.append(_badge(holds, t("badge.kernels", apart=significant(apart)), t("badge.kernels.title")))
     note = t(f"badge.origin.{trace.kernel}", layer=layer, took=milliseconds(seconds))
-    title = t("badge.origin.title") if exact else t("badge.origin.rounded", precision=precision_label(trace.precision))
+    title = t("badge.origin.title")
+    if trace.precision != "fp32":
+        key = "badge.origin.rounded" if kept == "FP32" else "badge.origin.own"
+        title = t(key, precision=precision_label(trace.precision), format=kept)
     badges.append(_note(note, title))
     return badges
 
