@@ -22,6 +22,7 @@ from tfviz.sources import gguf_reader, hub, wheels
 from tfviz.sources.catalog import CatalogEntry, find_entry
 from tfviz.sources.checkpoint_checks import ADAPTER, check_adapter, check_counts, check_files, check_quantised
 from tfviz.sources.checkpoint_files import StoredTensor, read_json, stored_tensors
+from tfviz.sources.gguf_file import read_header
 from tfviz.sources.wheels import Progress
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -133,11 +134,10 @@ def _local(model: str, settings: Settings) -> Located:
         return Located(path, str(path), "local", "local")
     if gguf.suffix.lower() != ".gguf":
         raise ModelUnavailable("error.not_a_model_file", model=_shown(model))
-    _check_size(
-        _shown(model), sum(math.prod(tensor.shape) for tensor in gguf_reader.read_header(gguf).tensors), settings
-    )
+    _check_size(_shown(model), sum(math.prod(tensor.shape) for tensor in read_header(gguf).tensors), settings)
     stat = gguf.stat()
-    key = hashlib.sha256(f"{gguf.resolve()}|{stat.st_mtime_ns}|{stat.st_size}".encode()).hexdigest()[:16]
+    version = f"{gguf.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{gguf_reader.AS_READ_HERE}"
+    key = hashlib.sha256(version.encode()).hexdigest()[:16]
     folder = gguf_reader.convert(gguf, settings.cache / "models" / f"{gguf.stem[:60]}-{key}")
     check_folder(folder, model, settings)
     return Located(folder, str(path), "local", "local")
