@@ -31,6 +31,10 @@ class StoredTensor:
     dtype: str
     shape: tuple[int, ...]
 
+    @property
+    def numbers(self) -> int:
+        return prod(self.shape)
+
 
 def read_json(path: Path, most: int = LONGEST_TEXT) -> dict[str, Any]:
     """The object that a file of at most `most` bytes holds."""
@@ -72,7 +76,7 @@ def _safetensors_header(path: Path) -> list[StoredTensor]:
         start, end = entry["data_offsets"]
         if not all(type(number) is int and number >= 0 for number in (*tensor.shape, start, end)):
             raise ValueError(f"{name} has no possible shape or place")
-        if (end - start) * 8 != prod(tensor.shape) * BITS[tensor.dtype]:
+        if (end - start) * 8 != tensor.numbers * BITS[tensor.dtype]:
             raise ValueError(f"{name} does not fill its place")
         tensors.append(tensor)
         places.append((start, end))

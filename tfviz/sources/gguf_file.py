@@ -33,6 +33,10 @@ class StoredTensor:
     kind: int
     offset: int
 
+    @property
+    def numbers(self) -> int:
+        return prod(self.shape)
+
 
 @dataclass(frozen=True)
 class GgufFile:
@@ -134,7 +138,7 @@ def packed_bytes(tensor: StoredTensor) -> int:
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType(tensor.kind)]  # so many values in so many bytes
     if 0 in tensor.shape or tensor.shape[-1] % block:
         raise ValueError(f"{tensor.name} has no whole blocks")
-    return prod(tensor.shape) // block * size
+    return tensor.numbers // block * size
 
 
 def _string(buffer: mmap.mmap, position: int) -> tuple[str, int]:

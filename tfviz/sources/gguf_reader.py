@@ -104,7 +104,7 @@ def write_weights(file: GgufFile, path: Path, progress: Progress | None) -> None
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for tensor in file.tensors:
-        start, end = end, end + 4 * prod(tensor.shape)
+        start, end = end, end + 4 * tensor.numbers
         header[_hf_name(file, tensor)] = {
             "dtype": "F32",
             "shape": tensor.shape,

