@@ -50,5 +50,9 @@ class UnsupportedHere(TfvizError):
     """A setting that this device or this model cannot run."""
 
 
+class Overtaken(Exception):
+    """Nobody waits for this any more; no caller's mistake, so there is no sentence."""
+
+
 class WrongModel(BadText):
     """Something that a model of this kind does not have: no text would help, another model would."""

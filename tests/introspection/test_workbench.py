@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
-from tfviz.errors import BadText, ModelUnavailable, TfvizError, UnknownChoice
-from tfviz.introspection.workbench import Gone, Measurement, Overtaken, Request, Workbench
+from tfviz.errors import BadText, ModelUnavailable, Overtaken, TfvizError, UnknownChoice
+from tfviz.introspection.workbench import Gone, Measurement, Request, Workbench
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.resident import Resident
 

@@ -1,6 +1,7 @@
 """A tiny random Llama is written as GGUF with the `gguf` package and read back: same logits, same token ids."""
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable
+from tfviz.sources import gguf_file
 from tfviz.sources.catalog import CATALOG
-from tfviz.sources.gguf_reader import convert, read_header, rows_unpermuted
+from tfviz.sources.gguf_file import read_header
+from tfviz.sources.gguf_keys import CHANGES_NOTHING, FOLLOWED, NO_NUMBER_HANGS_ON, check_keys
+from tfviz.sources.gguf_reader import convert, llama_config, rows_unpermuted
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MERGES = ["t h", "th e", "Ġ Ġ", "Ġ c", "a t", "1 2"]
@@ -82,8 +86,10 @@ def write_gguf(path: Path, model: LlamaForCausalLM, kind: Kind, **changes: Any) 
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(changes.get("add_bos", False))
     writer.add_chat_template("{{ messages }}")
-    if "scaling" in changes:
-        writer.add_string("llama.rope.scaling.type", changes["scaling"])
+    for key, value in changes.get("keys", {}).items():
+        writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
+    for name, values in changes.get("tensors", {}).items():
+        writer.add_tensor(name, values)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             weight = parameter.numpy()
@@ -148,10 +154,12 @@ def test_the_tokenizer_takes_digits_one_by_one_and_keeps_special_tokens_whole(tm
 
 
 @pytest.mark.parametrize(("add_bos", "first"), [(False, "the"), (True, "<|im_start|>")])
-def test_a_start_token_is_added_only_if_the_file_says_so(add_bos: bool, first: str, tmp_path: Path) -> None:
-    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.Q8_0, add_bos=add_bos)
+def test_start_and_end_tokens_are_added_only_if_the_file_says_so(add_bos: bool, first: str, tmp_path: Path) -> None:
+    keys = {"tokenizer.ggml.add_eos_token": add_bos}
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.Q8_0, add_bos=add_bos, keys=keys)
     tokenizer = AutoTokenizer.from_pretrained(convert(tmp_path / "tiny.gguf", tmp_path / "out"))
-    assert tokenizer.convert_ids_to_tokens(tokenizer("the cat").input_ids)[0] == first
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer("the cat").input_ids)
+    assert tokens[0] == first and (tokens[-1] == "<|im_end|>") == add_bos
 
 
 @pytest.mark.parametrize("pre", ["smollm", "llama-bpe"])
@@ -178,14 +186,135 @@ def test_another_architecture_is_named_and_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+SCALED_BY_4 = {"rope_type": "linear", "rope_theta": 50000.0, "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("keys", "rope"),
+    [
+        ({"llama.rope.scaling.factor": 4.0}, SCALED_BY_4),  # without a type the scaling is linear
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, SCALED_BY_4),
+        ({"llama.rope.scale_linear": 4.0}, SCALED_BY_4),  # the key before there were types
+        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, None),
+        ({"llama.rope.scaling.factor": 0.0, "llama.rope.scale_linear": 4.0}, None),
+    ],
+)
+def test_linear_rope_scaling_is_followed_however_the_file_says_it(
+    keys: dict[str, Any], rope: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    model = tiny_llama()
+    write_gguf(tmp_path / "tiny.gguf", model, Kind.F32, keys=keys)
+    ours = AutoModelForCausalLM.from_pretrained(convert(tmp_path / "tiny.gguf", tmp_path / "out")).eval()
+    config = LlamaConfig(**model.config.to_dict() | ({"rope_parameters": rope} if rope else {}))
+    theirs = LlamaForCausalLM(config).eval()
+    theirs.load_state_dict(model.state_dict())
+    ids = torch.arange(20)[None]
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-5)
+        assert rope is None or (ours(ids).logits - model(ids).logits).abs().max() > 0.01
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
-    [({"scaling": "yarn"}, "rope.scaling"), ({"rename": {"blk.0.ffn_up.weight": "blk.0.odd"}}, "blk.0.odd")],
+    [
+        ({"keys": {"llama.rope.scaling.type": "yarn"}}, "rope.scaling.type = yarn"),
+        ({"rename": {"blk.0.ffn_up.weight": "blk.0.odd"}}, "blk.0.odd"),
+        ({"tensors": {"rope_freqs.weight": np.ones(8, np.float32)}}, "rope_freqs.weight"),
+        ({"keys": {"llama.attention.sliding_window": 16}}, "attention.sliding_window"),
+        ({"keys": {"llama.attention.value_length": 8}}, "attention.value_length"),
+        ({"keys": {"split.count": 2}}, "split.count"),
+    ],
 )
 def test_a_part_that_would_be_read_wrongly_is_refused(changes: dict, part: str, tmp_path: Path) -> None:
     write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.F32, **changes)
     with pytest.raises(ModelUnavailable, match=part):
         convert(tmp_path / "tiny.gguf", tmp_path / "out")
+
+
+def keys_of_the_format(place: type) -> set[str]:
+    """`gguf`'s own list of the keys that stand under an architecture's name."""
+    named = [value for value in vars(place).values() if isinstance(value, str) and value.startswith("{arch}.")]
+    inner = [keys_of_the_format(value) for value in vars(place).values() if isinstance(value, type)]
+    return {name.removeprefix("{arch}.").replace("{dense}", "dense_2") for name in named}.union(*inner)
+
+
+def test_every_key_of_the_format_is_followed_or_refused_by_its_name(tmp_path: Path) -> None:
+    names = keys_of_the_format(gguf.constants.Keys)
+    assert len(names) > 100 and FOLLOWED - names == {"rope.scale_linear"}
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.F32)
+    file = read_header(tmp_path / "tiny.gguf")
+    for name in sorted(names - FOLLOWED - NO_NUMBER_HANGS_ON):
+        for value in (7, 7.5, "seven", [7, 7]):
+            file.metadata[f"llama.{name}"] = value
+            if not (name == "attention.causal" and value == 7):
+                with pytest.raises(ModelUnavailable, match=name):
+                    check_keys(file)
+        for value in CHANGES_NOTHING.get(name, ()):
+            file.metadata[f"llama.{name}"] = value
+            check_keys(file)
+        file.metadata.pop(f"llama.{name}")
+
+
+@pytest.mark.parametrize("name", ["head_count", "head_count_kv"])
+@pytest.mark.parametrize("value", [0, "4", [4, 4], 2.0])
+def test_a_setting_that_no_model_can_have_is_named(name: str, value: Any, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.F32)
+    file = read_header(tmp_path / "tiny.gguf")
+    file.metadata[f"llama.attention.{name}"] = value
+    with pytest.raises(ModelUnavailable, match=f"attention.{name}"):
+        llama_config(file)
+
+
+def test_an_adapter_is_told_from_a_model(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.F32, keys={"general.type": "adapter"})
+    with pytest.raises(ModelUnavailable, match="“adapter”"):
+        convert(tmp_path / "tiny.gguf", tmp_path / "out")
+
+
+def head(*metadata: bytes, n_tensors: int = 0, n_metadata: int | None = None) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", 3, n_tensors, n_metadata or len(metadata)) + b"".join(metadata)
+
+
+def string(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+ARRAY_OF_ARRAYS = struct.pack("<IIQ", 9, 9, 1) * 2000
+HOSTILE = {
+    "a string of 2^63 bytes": head(struct.pack("<Q", 2**63)),
+    "alignment 0": head(string("general.alignment") + struct.pack("<II", 4, 0), n_tensors=1),
+    "alignment by name": head(string("general.alignment") + struct.pack("<I", 8) + string("x"), n_tensors=1),
+    "arrays within arrays": head(string("deep") + ARRAY_OF_ARRAYS),
+    "an unknown type": head(string("odd") + struct.pack("<I", 99)),
+    "no text": head(struct.pack("<Q", 2) + b"\xff\xfe" + struct.pack("<I", 8)),
+    "2^40 tensors": head(n_tensors=2**40),
+    "2^40 keys": head(n_metadata=2**40),
+    "2^31 dimensions": head(n_tensors=1) + string("t") + struct.pack("<I", 2**31),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_header_is_a_sentence(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "hostile.gguf").write_bytes(HOSTILE[kind] + bytes(64))
+    with pytest.raises(ModelUnavailable, match="hostile.gguf"):
+        read_header(tmp_path / "hostile.gguf")
+
+
+def test_an_array_of_400_million_bytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "long.gguf").open("wb") as file:
+        file.write(head(string("noise") + struct.pack("<IIQ", 9, 0, 400_000_000)))
+        file.truncate(file.tell() + 400_000_000)  # a hole: takes no disk
+    with pytest.raises(ModelUnavailable, match="400,000,000 values under “noise”"):
+        read_header(tmp_path / "long.gguf")
+
+
+def test_tensors_that_share_bytes_are_refused(tmp_path: Path) -> None:
+    """So many of them could stand in a small file that writing them out would fill any disk."""
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), Kind.F32)
+    file = read_header(tmp_path / "tiny.gguf")
+    gguf_file._check_places(file.tensors, len(file.buffer))
+    with pytest.raises(ValueError, match="over one another"):
+        gguf_file._check_places([*file.tensors, file.tensors[0]], len(file.buffer))
 
 
 @pytest.mark.parametrize("keep", [0, 3, 20, 500, 4000, -100])

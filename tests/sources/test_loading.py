@@ -18,7 +18,6 @@ from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable, TfvizError
 from tfviz.messages import LANGUAGES
 from tfviz.model.attention_call import AttentionCall
-from tfviz.sources import huggingface
 from tfviz.sources.huggingface import token_limit
 from tfviz.sources.locate import locate
 from tfviz.sources.resident import Resident
@@ -121,28 +120,58 @@ def test_a_checkpoint_that_came_without_its_head_has_no_logits(
     assert not resident.get(str(tmp_path)).has_logits
 
 
-def test_two_models_are_never_inside_from_pretrained_at_once(
+def test_a_model_that_is_slow_to_read_keeps_no_other_waiting(
     checkpoint: Checkpoint, resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers replaces its own functions while it loads (tie_weights, initialisers) and puts back what it found:
-    two loads that overlap leave the replacements behind, and from then on no model with tied weights can be loaded."""
-    folders = [str(checkpoint(name)) for name in ("llama", "gpt2")]
-    inside, most, real_one = [0], [0], threading.Lock()
-    load = huggingface.AutoModelForCausalLM.from_pretrained
+    """transformers replaces its own functions while it builds and finishes a model (tie_weights, initialisers) and puts
+    back what it found: two that overlap leave the replacements behind. Only those two steps may take turns."""
+    import transformers as hf
 
-    def watched(*args: Any, **options: Any) -> Any:
-        inside[0] += 1
-        most[0] = max(most[0], inside[0])
-        time.sleep(0.1)
+    slow, fast = str(checkpoint("llama")), str(checkpoint("gpt2"))
+    read = hf.PreTrainedModel._load_pretrained_model
+    reading, let_go = threading.Event(), threading.Event()
+
+    def slowly(model: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(model, hf.LlamaForCausalLM):
+            reading.set()
+            assert let_go.wait(60)
+        return read(model, *args, **options)
+
+    monkeypatch.setattr(hf.PreTrainedModel, "_load_pretrained_model", staticmethod(slowly))
+    before = hf.PreTrainedModel.tie_weights
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(resident.get, slow)
+        assert reading.wait(60)
         try:
-            with real_one:  # so that this test harms no other
-                return load(*args, **options)
+            quick: Any = resident.get(fast).model
+            assert not waiting.done() and quick.lm_head.weight is quick.transformer.wte.weight
         finally:
+            let_go.set()
+        assert waiting.result().has_logits
+    assert hf.PreTrainedModel.tie_weights is before
+
+
+def test_two_models_are_never_built_at_once(
+    checkpoint: Checkpoint, resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers as hf
+
+    inside, most = [0], [0]
+
+    def watched(build: Any) -> Any:
+        def __init__(self: Any, *args: Any, **options: Any) -> None:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0.1)
+            build(self, *args, **options)
             inside[0] -= 1
 
-    monkeypatch.setattr(huggingface.AutoModelForCausalLM, "from_pretrained", watched)
+        return __init__
+
+    for kind in (hf.LlamaForCausalLM, hf.GPT2LMHeadModel):
+        monkeypatch.setattr(kind, "__init__", watched(kind.__init__))
     with ThreadPoolExecutor(2) as pool:
-        assert all(pool.map(resident.get, folders))
+        assert all(pool.map(resident.get, [str(checkpoint(name)) for name in ("llama", "gpt2")]))
     assert most == [1]
 
 
@@ -205,6 +234,44 @@ def test_what_cannot_be_loaded_is_a_sentence_and_the_model_before_it_stays(
     assert_sentence(refused.value)
     assert resident.loaded() == [before] and resident.get(str(checkpoint("gpt2"))) is before
     assert before.forward(before.prompt(TEXT), AttentionCall()).isfinite().all()
+
+
+def retold(folder: Path, file: str = "config.json", **entries: object) -> None:
+    """Entries of a JSON file as they are given here."""
+    said = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps(said | entries))
+
+
+LIES: list[tuple[str, dict[str, object], str]] = [
+    ("gpt2", {"n_layer": 1_000_000}, "error.config_count"),
+    ("gpt2", {"n_layer": 1e30}, "error.config_count"),
+    ("gpt2", {"n_positions": 10**12}, "error.config_oversized"),
+    ("gpt2", {"n_embd": 10**5}, "error.config_oversized"),
+    ("gpt2", {"n_inner": 10**5}, "error.config_oversized"),
+    ("gpt2", {"vocab_size": 10**12}, "error.config_oversized"),
+    ("gpt2", {"num_labels": 10**9}, "error.config_count"),
+    ("gpt2", {"n_head": 0}, "error.cannot_load"),
+    ("gpt2", {"n_head": "four"}, "error.cannot_load"),
+    ("llama", {"num_hidden_layers": 120}, "error.weights_missing"),
+    ("llama", {"rms_norm_eps": "small"}, "error.cannot_load"),
+    ("bert", {"max_position_embeddings": 10**10}, "error.config_oversized"),
+    ("bart", {"decoder_layers": 10**9}, "error.config_count"),
+    ("marian", {"max_position_embeddings": 10**9}, "error.config_oversized"),
+    ("albert", {"num_hidden_layers": 10**6}, "error.config_count"),  # its layers share one layer's weights
+]
+
+
+@pytest.mark.parametrize(("name", "lie", "key"), LIES, ids=[f"{name}-{list(lie)[0]}" for name, lie, _ in LIES])
+def test_a_config_that_the_weights_contradict_is_a_sentence_before_it_is_built(
+    name: str, lie: dict[str, object], key: str, checkpoint: Checkpoint, resident: Resident, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(checkpoint(name), folder)
+    retold(folder, **lie)
+    with pytest.raises(TfvizError) as refused:
+        resident.get(str(folder))
+    assert refused.value.key == key
+    assert_sentence(refused.value)
 
 
 def test_a_pickle_is_never_opened(

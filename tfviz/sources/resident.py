@@ -2,24 +2,29 @@
 need the room. A resident model is never changed; a dropped one lives on until the calls that hold it have ended.
 """
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from tfviz.config import Settings
-from tfviz.errors import UnsupportedHere
+from tfviz.errors import ModelUnavailable, Overtaken, UnsupportedHere
 from tfviz.inference.device import pick_device, set_threads
 from tfviz.inference.precision import PRECISIONS, weight_bytes
 from tfviz.registry import choose
+from tfviz.sources import wheels
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import find_entry
 from tfviz.sources.fused_weights import lay_side_by_side
+from tfviz.sources.wheels import Progress
 
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all) of a download
+logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 IMPORTING = threading.Lock()  # transformers replaces its own module: a thread beside it may hold the old one
 
@@ -33,13 +38,19 @@ class Resident:
         set_threads(settings.threads)
         self._models: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._lock = threading.Lock()  # guards the two tables
-        self._loading: dict[str, threading.Lock] = {}  # one load of a model at a time
+        self._loading: dict[str, _Load] = {}
 
-    def get(self, model: str, precision: str = "fp32", progress: Progress | None = None) -> LoadedModel:
+    def get(
+        self,
+        model: str,
+        precision: str = "fp32",
+        progress: Progress | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> LoadedModel:
         """The resident model, loaded if it is not there yet.
 
         `ModelUnavailable` if it cannot be had, `UnsupportedHere` if this device cannot run the precision; either way
-        what is resident stays.
+        what is resident stays. A load ends by `Overtaken` when `stop()` is true for everyone who waits for it.
         """
         recipe = choose(PRECISIONS, precision, "precision")
         reason = recipe.unsupported(self.device)
@@ -53,12 +64,14 @@ class Resident:
         if found is not None:
             return found
         with self._lock:
-            loading = self._loading.setdefault(model, threading.Lock())
-        with loading:
+            load = self._loading.setdefault(model, _Load())
+        with load.turn(stop):
             found = self._find((model, precision))
             if found is not None:
                 return found
-            base = self._find((model, "fp32")) or self._keep(self._load(model, progress))
+            if load.unwanted():
+                raise Overtaken
+            base = self._find((model, "fp32")) or self._keep(self._load(model, progress, load.unwanted))
             if precision == "fp32":
                 return base
             converted = lay_side_by_side(recipe.convert(base.model))
@@ -103,7 +116,7 @@ class Resident:
     def _bytes(self) -> int:
         return sum(model.weight_bytes for model in self._models.values())
 
-    def _load(self, model: str, progress: Progress | None) -> LoadedModel:
+    def _load(self, model: str, progress: Progress | None, unwanted: Callable[[], bool]) -> LoadedModel:
         with IMPORTING:
             import transformers  # noqa: F401 - slow, so not before a model is wanted
         entry = find_entry(model)
@@ -111,14 +124,69 @@ class Resident:
             from tfviz.sources.scratch import load
 
             return load(entry, self.device)
+
+        def watched(done: int, total: int) -> None:
+            if unwanted():
+                raise Overtaken
+            if progress:
+                progress(done, total)
+
+        loaded = self._load_files(model, watched, unwanted)
+        if loaded is None:  # what the cache holds is not what was put there: made anew, once
+            try:
+                loaded = self._load_files(model, watched, unwanted)
+            except ModelUnavailable as no_other:
+                raise ModelUnavailable("error.weights_damaged", model=model) from no_other
+        if loaded is None:
+            raise ModelUnavailable("error.weights_damaged", model=model)
+        lay_side_by_side(loaded.model)  # before anyone has it
+        return loaded
+
+    def _load_files(self, model: str, progress: Progress, unwanted: Callable[[], bool]) -> LoadedModel | None:
+        """The model, its files compared with their manifest while they are loaded; None, and the folder is given up,
+        where they are not as they were written."""
         from tfviz.sources.huggingface import load_folder
         from tfviz.sources.locate import locate
 
         located = locate(model, self.settings, progress)
         revision = _version(model) if located.origin == "local" else located.revision
-        loaded = load_folder(located.folder, model_id=model, revision=revision, device=self.device)
-        lay_side_by_side(loaded.model)  # before anyone has it
+        loaded = refused = None
+        with ThreadPoolExecutor(1) as beside:
+            unchanged = beside.submit(wheels.unchanged, located.folder)
+            try:
+                loaded = load_folder(
+                    located.folder, model_id=model, revision=revision, device=self.device, unwanted=unwanted
+                )
+            except ModelUnavailable as error:
+                refused = error
+        if not unchanged.result():
+            logger.warning("%s is not what was written there", located.folder)
+            wheels.give_up(located.folder)
+            return None
+        if refused is not None:
+            raise refused
         return loaded
+
+
+class _Load:
+    """One load of a model at a time, and everyone who waits for it."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._waiting: dict[object, Callable[[], bool]] = {}
+
+    @contextmanager
+    def turn(self, stop: Callable[[], bool]) -> Iterator[None]:
+        me = object()
+        self._waiting[me] = stop
+        try:
+            with self._turn:
+                yield
+        finally:
+            del self._waiting[me]
+
+    def unwanted(self) -> bool:
+        return all(stop() for stop in list(self._waiting.values()))
 
 
 def _version(model: str) -> str:

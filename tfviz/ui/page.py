@@ -201,7 +201,10 @@ class Page:
 
             bench, asked = self.ctx.workbench, Request(*wanted)
             loaded = bench.resident.get(
-                asked.model, asked.precision, progress=lambda done, total: report(fetching(done, total))
+                asked.model,
+                asked.precision,
+                progress=lambda done, total: report(fetching(done, total)),
+                stop=lambda: not self._is_newest(request, run),
             )
             report(Step(t("page.running", model=loaded.label)))
             # A decoder's box is hidden; what stands in it as half of a pair is no target, nor the other way round.
