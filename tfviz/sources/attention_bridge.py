@@ -3,7 +3,12 @@
 The same name is registered for masks, else transformers passes none and a padded batch is silently wrong. Everything in
 which architectures differ arrives as an argument: grouped heads, sliding windows and padding (in the mask), T5's
 position bias, Gemma-2's soft cap, OPT's pre-scaled queries (scaling = 1).
+
+A plain causal mask is left out (None) and the module says that it is causal, as transformers agreed with itself for
+SDPA. Models that never ran on SDPA need not say so (NLLB-MoE's decoder does not): they get every mask written out.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +20,7 @@ from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
 from tfviz.model.attention_call import AttentionRecord, current_call
 
 NAME = "tfviz"
+MASKED = "tfviz_masked"  # the same, no mask left out
 
 
 def bridge_attention(
@@ -58,8 +64,21 @@ def module_is_causal(module: nn.Module) -> bool:
     return bool(getattr(module, "is_causal", True))
 
 
+def _every_mask(*arguments: Any, **options: Any) -> Tensor | None:
+    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    return sdpa_mask(*arguments, **options | skips)
+
+
 def register() -> str:
     """Registers the bridge (again is harmless) and gives the name to load models with."""
-    AttentionInterface.register(NAME, bridge_attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    for name, mask in ((NAME, sdpa_mask), (MASKED, _every_mask)):
+        AttentionInterface.register(name, bridge_attention)
+        AttentionMaskInterface.register(name, mask)
     return NAME
+
+
+def write_masks_out(model: Any) -> None:
+    """Switches a loaded model to masks that are always there, if its `is_causal` cannot be relied on."""
+    silent = any(getattr(module, "is_causal", None) is False for module in model.modules())
+    if silent and not model._supports_sdpa:
+        model.set_attn_implementation(MASKED)

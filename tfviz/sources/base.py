@@ -158,6 +158,11 @@ class LoadedModel(ABC):
 
     @property
     @abstractmethod
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end a text: all that the checkpoint names anywhere."""
+
+    @property
+    @abstractmethod
     def pad_id(self) -> int:
         """What fills up the short rows of a batch; any id will do for a model that has none, since nobody reads it."""
 

@@ -28,7 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from tfviz.errors import ModelUnavailable, UnsupportedHere, WrongModel
 from tfviz.inference.precision import weight_bytes
 from tfviz.model.attention_call import AttentionCall, attention_call
-from tfviz.sources.attention_bridge import NAME, register
+from tfviz.sources.attention_bridge import NAME, register, write_masks_out
 from tfviz.sources.base import MAX_TARGET, LoadedModel
 from tfviz.sources.catalog import CATALOG
 from tfviz.sources.decoding import Decoding
@@ -51,14 +51,26 @@ class HuggingFaceModel(LoadedModel):
     @property
     def n_embeddings(self) -> int:
         embedding: Any = self.model.get_input_embeddings()  # type: ignore[operator]
-        return embedding.num_embeddings
+        return int(embedding.weight.shape[0])
 
     @property
     def start_id(self) -> int:
+        start = _start_id(self.model)
+        assert start is not None, "load_folder refuses an encoder-decoder without one"
+        return start
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """By generation_config.json, config.json and the tokenizer: many chat models name theirs in one of them only.
+
+        The default of the config's class, which no file need name, counts where nothing else is said.
+        """
         config: Any = self.model.config
-        generation: Any = getattr(self.model, "generation_config", None)
-        start = getattr(config, "decoder_start_token_id", None)
-        return start if start is not None else generation.decoder_start_token_id
+        settings = (getattr(self.model, "generation_config", None), config, self.tokenizer)
+        said = [_ids(getattr(one, "eos_token_id", None)) for one in settings]
+        default = _ids(getattr(type(config), "eos_token_id", None))
+        named = [ids for ids in said[:2] if ids != default] + said[2:]
+        return frozenset().union(*named) or frozenset(default)
 
     @property
     def pad_id(self) -> int:
@@ -102,9 +114,14 @@ class HuggingFaceModel(LoadedModel):
     def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
         with torch.inference_mode(), attention_call(AttentionCall("naive")):  # every model can run naive
             ids: list[int] = self.model.generate(  # type: ignore[operator]
-                **inputs, max_new_tokens=max(1, min(MAX_TARGET, limit - 1)), do_sample=False, num_beams=1
+                **inputs,
+                max_new_tokens=max(1, min(MAX_TARGET, limit - 1)),
+                do_sample=False,
+                num_beams=1,
+                decoder_start_token_id=self.start_id,
+                eos_token_id=sorted(self.end_ids) or None,
             )[0].tolist()
-        return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
+        return ids[:-1] if len(ids) > 1 and ids[-1] in self.end_ids else ids
 
 
 def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.device) -> LoadedModel:
@@ -139,7 +156,12 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
     lacking = [key for key in loading["missing_keys"] if not _is_spare(model, key)]
     if lacking:
         raise ModelUnavailable("error.weights_missing", model=model_id, n=len(lacking))
+    if not _reads_tokens(model):
+        raise UnsupportedHere("error.no_attention", model=Path(model_id).name)
+    if family == "encoder-decoder" and _start_id(model) is None:
+        raise ModelUnavailable("error.no_start_token", model=model_id)
     model = model.eval().requires_grad_(False).to(device)
+    write_masks_out(model)
     entry = CATALOG.get(model_id)
     return HuggingFaceModel(
         id=model_id,
@@ -156,6 +178,25 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         weight_bytes=weight_bytes(model),
         next_sentence=next_sentence(folder, config.model_type, getattr(config, "hidden_size", 0), device),
     )
+
+
+def _reads_tokens(model: nn.Module) -> bool:
+    """Whether what it reads first is a table of tokens: Perceiver has a bare parameter there."""
+    return isinstance(model.get_input_embeddings(), nn.Module)  # type: ignore[operator]
+
+
+def _start_id(model: nn.Module) -> int | None:
+    """What a decoder reads first, by transformers' own rule; None: nothing names it."""
+    settings: tuple[Any, ...] = (model.config, getattr(model, "generation_config", None))
+    named = (getattr(one, name, None) for name in ("decoder_start_token_id", "bos_token_id") for one in settings)
+    return next((int(one) for one in named if one is not None), None)
+
+
+def _ids(said: Any) -> set[int]:
+    """One id, several or none, as configs and tokenizers name them."""
+    if said is None:
+        return set()
+    return {int(said)} if isinstance(said, int) else {int(one) for one in said}
 
 
 def _is_spare(model: nn.Module, key: str) -> bool:
@@ -198,7 +239,7 @@ def token_limit(model: nn.Module, tokenizer: Any) -> int:
     for table in _position_tables(model):
         if table.padding_idx is not None:
             said.append(table.num_embeddings - table.padding_idx - 1)  # RoBERTa counts from after the padding index
-    return int(min(limit for limit in said if limit))
+    return int(min(limit for limit in said if limit > 0))  # -1: XLNet's way to say that there is none
 
 
 def _position_tables(model: nn.Module) -> list[nn.Embedding]:
