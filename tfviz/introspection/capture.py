@@ -115,8 +115,8 @@ def capture(
         logger.warning("%s cannot run", loaded.label, exc_info=True)  # it may want what no text has: X-MOD a language
         raise UnsupportedHere("error.model_fails", model=loaded.label, reason=str(error).strip()[:160]) from error
     seconds = time.perf_counter() - start
-    sides = {"encoder", "decoder", "cross"} if watcher.encoder else {"self"}
-    if not sides <= watcher.counts.keys():  # all of it or, of an encoder-decoder, one side out of our sight
+    wanted = {"encoder", "decoder", "cross"} if watcher.encoder else {"self"}
+    if not wanted <= watcher.counts.keys():  # all of it or, of an encoder-decoder, one side out of our sight
         raise UnsupportedHere("error.no_attention", model=loaded.label)
     n_layers = max(watcher.counts.values())
     if layers is not None and not set(layers) <= set(range(n_layers)) or not watcher.kept:
@@ -129,6 +129,10 @@ def capture(
         "decoder": (target, target),
         "cross": (target, source),
     }
+    for kind, kept in watcher.kept.items():
+        shape = tuple(len(tokens) for tokens in sides[kind])
+        if any((one.query.shape[1], one.key.shape[1]) != shape for one in kept.values()):
+            raise UnsupportedHere("error.no_attention", model=loaded.label)  # T5Gemma 2 has both sides' keys in one
     stacks = {
         kind: AttentionStack(
             kind=kind,

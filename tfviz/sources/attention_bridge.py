@@ -11,6 +11,7 @@ SDPA. Models that never ran on SDPA need not say so (NLLB-MoE's decoder does not
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
@@ -20,6 +21,7 @@ from tfviz.model.attention import ScoreRule, scaled_dot_product_attention
 from tfviz.model.attention_call import AttentionRecord, current_call
 
 NAME = "tfviz"
+WITHOUT_EFFECT = {"position_ids", "cache_position", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"}  # in q, k or the mask
 MASKED = "tfviz_masked"  # the same, no mask left out
 
 
@@ -35,11 +37,15 @@ def bridge_attention(
     position_bias: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    **_: object,
+    indices: Tensor | None = None,
+    **more: object,
 ) -> tuple[Tensor, Tensor | None]:
     """transformers' contract: q, k, v as (batch, head, pos, dim) in; (batch, pos, head, dim) and weights out."""
     if s_aux is not None:
         raise UnsupportedHere("error.attention_sinks")
+    unknown = [name for name, one in more.items() if isinstance(one, Tensor) and name not in WITHOUT_EFFECT]
+    if unknown:
+        raise UnsupportedHere("error.attention_argument", name=unknown[0])
     n_query = query.shape[2]
     causal = module_is_causal(module) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and n_query > 1
@@ -51,6 +57,9 @@ def bridge_attention(
         blocked = call.blocked(attention_mask)  # transformers: True = allowed
     elif attention_mask is not None:
         bias = attention_mask if bias is None else bias + attention_mask
+    if indices is not None:  # DeepSeek-V3.2 attends to those keys of each query only
+        chosen = _keys_left_out(indices, key.shape[2])
+        blocked = chosen if blocked is None else blocked | chosen
     rule = ScoreRule(scale=scaling, causal=causal, softcap=softcap, bias=bias)
     if call.watch is not None:
         call.watch(AttentionRecord(module, query, key, value, blocked, rule))
@@ -58,6 +67,12 @@ def bridge_attention(
         query, key, value, blocked, kernel=call.kernel, dropout_p=dropout, rule=rule
     )
     return output.transpose(1, 2).contiguous(), weights
+
+
+def _keys_left_out(indices: Int[Tensor, "batch query chosen"], n_key: int) -> Bool[Tensor, "batch 1 query key"]:
+    """True where a key is none of the chosen ones."""
+    left_out = indices.new_ones((*indices.shape[:2], n_key), dtype=torch.bool)
+    return left_out.scatter_(-1, indices.long(), False)[:, None]
 
 
 def module_is_causal(module: nn.Module) -> bool:
