@@ -31,6 +31,7 @@ from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.attention_bridge import NAME, register, write_masks_out
 from tfviz.sources.base import MAX_TARGET, LoadedModel
 from tfviz.sources.catalog import CATALOG
+from tfviz.sources.checkpoint_config import end_ids, has_scores, start_id, without_empty_windows
 from tfviz.sources.decoding import Decoding
 from tfviz.sources.flat_decoding import flat_decoding
 from tfviz.sources.heads import NextSentence, next_sentence
@@ -55,22 +56,13 @@ class HuggingFaceModel(LoadedModel):
 
     @property
     def start_id(self) -> int:
-        start = _start_id(self.model)
+        start = start_id(self.model)
         assert start is not None, "load_folder refuses an encoder-decoder without one"
         return start
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """By generation_config.json, config.json and the tokenizer: many chat models name theirs in one of them only.
-
-        The default of the config's class, which no file need name, counts where nothing else is said.
-        """
-        config: Any = self.model.config
-        settings = (getattr(self.model, "generation_config", None), config, self.tokenizer)
-        said = [_ids(getattr(one, "eos_token_id", None)) for one in settings]
-        default = _ids(getattr(type(config), "eos_token_id", None))
-        named = [ids for ids in said[:2] if ids != default] + said[2:]
-        return frozenset().union(*named) or frozenset(default)
+        return end_ids(self.model, self.tokenizer)
 
     @property
     def pad_id(self) -> int:
@@ -86,7 +78,7 @@ class HuggingFaceModel(LoadedModel):
 
     def window(self, kind: str, layer: int) -> int | None:
         config: Any = self.model.config.get_text_config()  # type: ignore[operator, union-attr]
-        kinds = getattr(config, "layer_types", None) or []
+        kinds = [one for one in getattr(config, "layer_types", None) or [] if has_scores(one)]
         sliding = layer >= len(kinds) or kinds[layer] == "sliding_attention"
         width = getattr(config, "sliding_window", None) if sliding and kind != "cross" else None
         looks_both_ways = kind == "encoder" or self.family == "encoder"
@@ -129,10 +121,13 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         auto, family, has_logits = _classes(config)
+        if family != "encoder":
+            without_empty_windows(config, model_id)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with _loading:
             model, loading = auto.from_pretrained(
                 folder,
+                config=config,
                 dtype=torch.float32,
                 attn_implementation=register(),
                 use_safetensors=True,
@@ -158,7 +153,7 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
         raise ModelUnavailable("error.weights_missing", model=model_id, n=len(lacking))
     if not _reads_tokens(model):
         raise UnsupportedHere("error.no_attention", model=Path(model_id).name)
-    if family == "encoder-decoder" and _start_id(model) is None:
+    if family == "encoder-decoder" and start_id(model) is None:
         raise ModelUnavailable("error.no_start_token", model=model_id)
     model = model.eval().requires_grad_(False).to(device)
     write_masks_out(model)
@@ -183,20 +178,6 @@ def load_folder(folder: Path, *, model_id: str, revision: str, device: torch.dev
 def _reads_tokens(model: nn.Module) -> bool:
     """Whether what it reads first is a table of tokens: Perceiver has a bare parameter there."""
     return isinstance(model.get_input_embeddings(), nn.Module)  # type: ignore[operator]
-
-
-def _start_id(model: nn.Module) -> int | None:
-    """What a decoder reads first, by transformers' own rule; None: nothing names it."""
-    settings: tuple[Any, ...] = (model.config, getattr(model, "generation_config", None))
-    named = (getattr(one, name, None) for name in ("decoder_start_token_id", "bos_token_id") for one in settings)
-    return next((int(one) for one in named if one is not None), None)
-
-
-def _ids(said: Any) -> set[int]:
-    """One id, several or none, as configs and tokenizers name them."""
-    if said is None:
-        return set()
-    return {int(said)} if isinstance(said, int) else {int(one) for one in said}
 
 
 def _is_spare(model: nn.Module, key: str) -> bool:
