@@ -159,6 +159,7 @@ def capture(
         n_tokens_typed=prompt.source.total,
         cut_from=prompt.source.cut_from,
         cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
+        altered=prompt.source.altered,
         n_target_typed=prompt.target_total,
         answer=answer_of(loaded, prompt, output),
     )
