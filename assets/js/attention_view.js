@@ -214,6 +214,7 @@ function drawStrips() {
     bar.addEventListener('click', event => { const button = event.target.closest('button'); if (button) pickToken(name, Number(button.dataset.i)); });
     rove(bar, () => chips, i => pickToken(name, i));
   }
+  if (value.altered) el('p', 'tv-altered', ui.strips, { role: 'status', dir: 'auto', text: value.altered });
 }
 
 function chip(token, next, i, bar) {

@@ -55,6 +55,7 @@ def test_the_best_text_is_the_one_that_transformers_finds(loaded: Loaded, name: 
         **inputs,
         num_beams=3,
         max_new_tokens=6,
+        eos_token_id=sorted(model.end_ids),
         length_penalty=penalty,
         early_stopping="never",
         do_sample=False,

@@ -1,26 +1,31 @@
 """A text that goes on: its numbers are those of the model's logits, and the same plan gives the same text."""
 
+import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.closeness import MODEL
-from tests.conftest import Loaded
+from tests.conftest import Checkpoint, Loaded
 from tfviz.config import Settings
 from tfviz.errors import BadText, TfvizError, UnknownChoice, UnsupportedHere
 from tfviz.inference.sampling import GREEDY, Sampling, stage_probabilities
+from tfviz.introspection.beams import beam_steps
 from tfviz.introspection.choice import LISTED, choose_token
-from tfviz.introspection.generation import end_ids, run_steps
+from tfviz.introspection.generation import run_steps
 from tfviz.introspection.run import STAGE_NAMES, Plan, Run, TokenStep
 from tfviz.introspection.workbench import Request, Workbench
 from tfviz.messages import LANGUAGES
 from tfviz.model.attention_call import AttentionCall
 from tfviz.sources.base import LoadedModel, Prompt
+from tfviz.sources.huggingface import load_folder
 from tfviz.sources.resident import Resident
 from tfviz.sources.scratch_decoding import ScratchDecoding
 
@@ -121,9 +126,7 @@ def test_the_rest_is_what_the_others_have_and_only_what_a_stage_leaves_out_is_cu
 
 def test_uniform_logits_have_the_entropy_of_their_number() -> None:
     choice = choose_token(torch.zeros(50), Sampling(), torch.tensor([0]), 0, 0)
-    assert choice.entropy == pytest.approx(math.log(50), rel=1e-5) and choice.surprise == pytest.approx(
-        math.log(50)
-    )
+    assert choice.entropy == pytest.approx(math.log(50), rel=1e-5) and choice.surprise == pytest.approx(math.log(50))
 
 
 def test_the_surprise_of_what_has_no_probability_in_fp32_is_still_a_number() -> None:
@@ -182,6 +185,7 @@ def test_greedy_is_what_transformers_generates(model: Model, name: str) -> None:
     loaded, prompt = model(name), prompt_of(model(name))
     inputs = {key: one for key, one in prompt.inputs.items() if key != "decoder_input_ids"}
     theirs: Any = loaded.model
+    inputs["eos_token_id"] = sorted(loaded.end_ids)
     ids = theirs.generate(**inputs, max_new_tokens=20, do_sample=False, repetition_penalty=1.3)[0].tolist()
     ours = ids_of(steps_of(loaded, Plan(20, Sampling(0, repetition_penalty=1.3))))
     assert ids[-len(ours) :] == ours
@@ -310,23 +314,59 @@ def test_every_end_token_ends_the_text(model: Model, monkeypatch: pytest.MonkeyP
     free = ids_of(steps_of(loaded, Plan(8, WARM)))
     monkeypatch.setattr(loaded.model.generation_config, "eos_token_id", [99_999, free[4]])
     first = free.index(free[4])
-    assert end_ids(loaded) == {99_999, free[4]}
+    assert loaded.end_ids == {99_999, free[4], loaded.tokenizer.eos_token_id}
     steps = steps_of(loaded, Plan(8, WARM))
     assert ids_of(steps) == free[: first + 1] and steps[-1].stopped == "end" and steps[-1].limit is None
     in_path = steps_of(loaded, Plan(8, WARM, path=tuple(free)))
     assert ids_of(in_path) == free[: first + 1] and in_path[-1].stopped == "end", "nothing follows an end token"
 
 
-def test_end_tokens_come_from_the_config_or_the_tokenizer_where_nothing_else_says(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded: Any = model("gpt2")
+def test_end_tokens_are_all_that_the_checkpoint_names_anywhere(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: Any = model("gpt2")  # its class says 50,256, which the folder's files repeat
+    own = loaded.tokenizer.eos_token_id
+    assert loaded.end_ids == {own}
+    monkeypatch.setattr(loaded.model.config, "eos_token_id", 5)
+    monkeypatch.setattr(loaded.model.generation_config, "eos_token_id", [7, 8])
+    assert loaded.end_ids == {5, 7, 8, own}
     monkeypatch.setattr(loaded.model.generation_config, "eos_token_id", None)
-    assert end_ids(loaded) == {loaded.model.config.eos_token_id}
-    monkeypatch.setattr(loaded.model.config, "eos_token_id", None)
-    assert end_ids(loaded) == {loaded.tokenizer.eos_token_id}
+    assert loaded.end_ids == {5, own}
     dates: Any = model("dates")
-    assert end_ids(dates) == {dates.transformer.config.end_id}
+    assert dates.end_ids == {dates.transformer.config.end_id}
+
+
+def test_an_end_token_that_only_the_tokenizer_names_ends_the_text(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    folder = tmp_path / "chat"
+    shutil.copytree(checkpoint("llama"), folder)
+    _name_ends(folder, config=399, generation=399)
+    before = read_folder(folder)
+    free = ids_of(steps_of(before, Plan(12)))
+    read = {token.id for token in prompt_of(before).source.tokens}
+    unused = next(one for one in range(300, 400) if one not in free)
+    k, end = next((i, one) for i, one in enumerate(free) if i >= 3 and one not in free[:3] and one not in read)
+    for generation in (unused, [unused, 99_999]):
+        _name_ends(folder, config=unused, generation=generation, tokenizer=before.tokenizer.convert_ids_to_tokens(end))
+        loaded = read_folder(folder)
+        steps = steps_of(loaded, Plan(12))
+        assert ids_of(steps) == free[: k + 1] and steps[-1].stopped == "end" and steps[-1].token.special
+        assert loaded.end_ids == {unused, end} | ({99_999} if isinstance(generation, list) else set())
+        *_, tree = beam_steps(loaded, prompt_of(loaded), n_beams=1, max_new_tokens=12)
+        assert tree.found[0].ids == tuple(free[: k + 1]) and tree.found[0].finished
+
+
+def _name_ends(folder: Path, *, config: int, generation: int | list[int], tokenizer: str | None = None) -> None:
+    """Writes end tokens into the folder's three files."""
+    names: dict[str, Any] = {"config.json": config, "generation_config.json": generation}
+    if tokenizer is not None:
+        names["tokenizer_config.json"] = tokenizer
+    for name, value in names.items():
+        path = folder / name
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings["eos_token" if name.startswith("tokenizer") else "eos_token_id"] = value
+        path.write_text(json.dumps(settings), encoding="utf-8")
+
+
+def read_folder(folder: Path) -> LoadedModel:
+    return load_folder(folder, model_id=folder.name, revision="local", device=torch.device("cpu"))
 
 
 def test_the_last_position_ends_the_text_with_a_sentence(model: Model) -> None:

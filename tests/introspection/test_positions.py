@@ -38,8 +38,10 @@ def projected(model: LoadedModel, kind: str, layer: int) -> tuple[np.ndarray, np
     after = capture(model, prompt, (TEXT, None), kernel="naive").stacks[kind].layers[layer].query
     n_heads, n, dim = after.shape
     normed = look(model, prompt).normed.get((kind, layer))
+    if normed is not None:
+        return normed, after
     before = examine(model, prompt).attentions[kind, layer].query.reshape(n, n_heads, dim).transpose(1, 0, 2)
-    return before if normed is None else normed, after
+    return before, after
 
 
 # ---- rows that are added
@@ -109,6 +111,9 @@ def test_sinusoids_are_told_from_learned_rows(loaded: Loaded) -> None:
         ("gemma3", 0, "halves"),
         ("llama3", 0, "halves"),
         ("yarn", 0, "halves"),
+        ("longrope", 0, "halves"),
+        ("gemma4", 0, "halves"),
+        ("gemma4", 5, "halves"),
     ],
 )
 def test_what_is_said_of_the_rotation_gives_the_models_queries(
@@ -116,12 +121,13 @@ def test_what_is_said_of_the_rotation_gives_the_models_queries(
 ) -> None:
     model = loaded(name) if name in {"llama", "qwen3"} else theirs(name, tmp_path)
     before, after = projected(model, "self", layer)
-    found = which_turn(before, after, look(model, model.prompt(TEXT)).facts.angles)
+    said = look(model, model.prompt(TEXT)).facts.angles_of(layer, after.shape[-1])
+    found = which_turn(before, after, said)
     assert found.pairs == pairs and found.difference < 1e-5 * found.largest
     assert found.other > 100 * found.difference
     after = after.copy()
     after[0, 3, 0] += 0.01 * found.largest
-    assert which_turn(before, after, look(model, model.prompt(TEXT)).facts.angles).difference > 1e-3 * found.largest
+    assert which_turn(before, after, said).difference > 1e-3 * found.largest
 
 
 def test_a_layer_that_turns_nothing_is_found(tmp_path: Path) -> None:

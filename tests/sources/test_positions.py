@@ -1,5 +1,6 @@
 """Facts about positions are those of the checkpoint: its config, its buffers, its tables."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,46 @@ NEOX: dict[str, Any] = dict(
     max_position_embeddings=64,
 )
 GPTJ: dict[str, Any] = dict(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4, rotary_dim=4)
+GEMMA4: dict[str, Any] = {  # five sliding layers with heads of 16 dimensions, then a full one with heads of 32
+    "vocab_size": 400,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 8,
+    "num_kv_shared_layers": 0,
+    "vocab_size_per_layer_input": 400,
+    "hidden_size_per_layer_input": 8,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    },
+}
+LONGROPE: dict[str, Any] = {
+    "original_max_position_embeddings": 32,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": [1.0, 2.0, 3.0, 4.0],
+        "original_max_position_embeddings": 32,
+    },
+}
+LONG: dict[str, Any] = LLAMA_LIKE | {
+    "hidden_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 131072,
+}
 MORE: dict[str, Callable[[], Any]] = {
     "llama3": lambda: llama(**LLAMA3),
     "yarn": lambda: llama(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32),
+    "longrope": lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**LLAMA_LIKE | LONGROPE, pad_token_id=0)),
+    "gemma4": lambda: hf.Gemma4ForCausalLM(hf.Gemma4TextConfig(**GEMMA4)),
     "neox": lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**NEOX)),
     "gptj": lambda: hf.GPTJForCausalLM(hf.GPTJConfig(**GPTJ)),
     "gemma3": lambda: hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**LLAMA_LIKE, head_dim=8, sliding_window=4)),
@@ -55,14 +93,19 @@ MORE: dict[str, Callable[[], Any]] = {
 
 
 def theirs(name: str, folder: Path) -> LoadedModel:
-    """A tiny random model of one of MORE, saved and loaded as a person's folder is."""
+    """A tiny random model of one of MORE."""
+    return saved(MORE[name], folder)
+
+
+def saved(make: Callable[[], Any], folder: Path) -> LoadedModel:
+    """A tiny random model, saved and loaded as a person's folder is."""
     torch.manual_seed(0)
-    model = MORE[name]()
+    model = make()
     for parameter in model.parameters():
         parameter.data.mul_(3.0)
     model.save_pretrained(folder)
     byte_level_tokenizer().save_pretrained(folder)
-    return load_folder(folder, model_id=name, revision="local", device=torch.device("cpu"))
+    return load_folder(folder, model_id=folder.name, revision="local", device=torch.device("cpu"))
 
 
 def ours(**changes: Any) -> ScratchModel:
@@ -115,6 +158,42 @@ def test_scaling_and_partial_dimensions(tmp_path: Path) -> None:
     assert len(partial.theta) == 2 and partial.numbers["partial_rotary_factor"] == 0.25
     (table,) = read(theirs("gptj", tmp_path / "d")).angles  # it keeps sines and cosines, not angles
     assert np.allclose(table.theta, [1, 0.01]) and table.base is None
+
+
+def test_gemma4_turns_a_quarter_of_its_full_layers_heads(tmp_path: Path) -> None:
+    facts = read(theirs("gemma4", tmp_path))
+    assert facts.kinds == ("sliding_attention",) * 5 + ("full_attention",)
+    (sliding,), (full,) = facts.angles_of(0, 16), facts.angles_of(5, 32)
+    assert np.allclose(sliding.theta, 10_000.0 ** (-np.arange(8) / 8), rtol=1e-6)
+    assert full.turning.tolist() == [0, 1, 2, 3] and len(full.theta) == 16
+    assert np.allclose(full.theta[:4], [1, 0.421697, 0.177828, 0.0749894], rtol=2e-6)
+
+
+THETA = 500_000.0 ** (-np.arange(32) / 32)
+NEW = {14: 3.211446e-3, 15: 1.290548e-3, 16: 4.295568e-4, 17: 9.708288e-5, 18: 1.946164e-5, 31: 9.418307e-8}
+LLAMA32 = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["rope_parameters", "rope_scaling"])
+def test_llama_32s_scaling_has_its_angles_in_both_spellings(tmp_path: Path, old: bool) -> None:
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(**LONG))
+    model.save_pretrained(tmp_path)
+    byte_level_tokenizer().save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    said |= {"rope_theta": 500_000.0, "rope_scaling": LLAMA32 | {"type": "llama3"}} if old else {}
+    said["rope_parameters"] = LLAMA32 | {"rope_type": "llama3", "rope_theta": 500_000.0}
+    if old:
+        del said["rope_parameters"]
+    (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    (found,) = read(load_folder(tmp_path, model_id="x", revision="local", device=torch.device("cpu"))).angles
+    assert found.scaling == "llama3" and found.base == 500_000 and found.grown == 1
+    assert np.allclose(found.theta[:15], THETA[:15], rtol=1e-6) and np.allclose(found.theta[18:], THETA[18:] / 32)
+    assert {i: float(found.theta[i]) for i in NEW} == pytest.approx(NEW, rel=1e-6)
+
+
+def test_longrope_grows_q_and_k_by_the_root_of_its_logarithms(tmp_path: Path) -> None:
+    (said,) = read(theirs("longrope", tmp_path)).angles
+    assert said.scaling == "longrope" and said.grown == pytest.approx((1 + np.log(4) / np.log(32)) ** 0.5)  # 128 / 32
 
 
 def test_gemma3_names_the_layers_its_angles_are_for(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The Positions tab's data steps: pictures of hand-made arrays and of tiny models, and badges that can turn red."""
 
+import json
 import re
 from dataclasses import replace
 from html import unescape
@@ -8,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers as hf
 
 from tests.conftest import Loaded
-from tests.sources.test_positions import ours, theirs
+from tests.sources.test_positions import LONG, ours, saved, theirs
 from tfviz.introspection.capture import capture
 from tfviz.introspection.position_checks import Turn
 from tfviz.introspection.position_curves import rope_angles, sinusoids
@@ -132,6 +135,49 @@ def test_scaling_comes_with_its_factors(tmp_path: Path) -> None:
     facts = first_table(this_model.draw(scene(theirs("llama3", tmp_path))))
     assert facts["scaling"].startswith("Llama 3 (factor 8.00") and facts["base b"] == "500,000"
     assert facts["pairing"] == "halves: i with i + 4"
+
+
+def test_every_layer_is_turned_by_its_own_angles(tmp_path: Path) -> None:
+    model = theirs("gemma4", tmp_path)
+    for layer, dims, waves in ((0, "16 of 16", 8), (5, "8 of 32 (12 pairs stand still)", 4)):
+        there = scene(model, layer=layer)
+        picture = this_model.draw(there)
+        assert first_table(picture)["turned dimensions of a head"] == dims and held(picture)[0] is True
+        curve = picture.panels[2].figure.data[0]  # type: ignore[union-attr]
+        assert len(curve.y) == waves and np.isfinite(curve.y).all()
+        turned = rotation.draw(there)
+        assert held(turned)[0] is True
+        assert "Infinity" not in json.dumps(payload(picture)) and "NaN" not in json.dumps(payload(turned))
+    assert np.allclose(curve.y, [6.283, 14.90, 35.33, 83.79], rtol=1e-3)
+    assert turned.panels[0].data["shown"] == [0, 1, 2, 3]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "more, shown",
+    [
+        ({}, "1.277259 (scores × 1.63139)"),
+        ({"attention_factor": 1.0}, "1 (scores × 1)"),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, "1 (scores × 1)"),
+    ],
+)
+def test_yarns_attention_factor_is_shown_and_is_what_the_model_does(
+    tmp_path: Path, more: dict[str, float], shown: str
+) -> None:
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 64} | more
+    model = saved(lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**LONG | {"rope_parameters": yarn})), tmp_path)
+    there = scene(model)
+    picture = this_model.draw(there)
+    assert first_table(picture)["attention factor"] == f"q and k × {shown}" and held(picture)[0] is True
+    theirs = hf.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager")
+    ids = there.trace.token_ids  # type: ignore[union-attr]
+    with torch.inference_mode():
+        eager = theirs(torch.tensor([ids]), output_attentions=True)
+        fast = model.decoding({"input_ids": torch.tensor([ids[:-1]])})
+        fast.logits()
+        fast.append(torch.tensor([ids[-1]]))
+        last = fast.logits()
+    assert np.allclose(there.trace.attention["self"][0], eager.attentions[0][0], atol=1e-5)  # type: ignore[union-attr]
+    assert torch.allclose(last, eager.logits[:, -1], rtol=1e-5, atol=1e-5 * float(eager.logits.abs().max()))
 
 
 def test_t5_and_alibi_are_described_and_compared(loaded: Loaded) -> None:

@@ -21,8 +21,8 @@ def answer_of(loaded: LoadedModel, prompt: Prompt, logits: Tensor) -> Answer | N
     log_probs = logits[0].float().log_softmax(dim=-1)
     ids = [token.id for token in prompt.target[1:]]
     # After the whole target comes the end; where the model wrote it and had no room to end, whatever it says next.
-    last = int(log_probs[-1].argmax()) if prompt.target_written else loaded.tokenizer.eos_token_id
-    ids.append(last)
+    end = loaded.tokenizer.eos_token_id
+    ids.append(int(log_probs[-1].argmax()) if prompt.target_written or end is None else end)
     probs = log_probs[torch.arange(len(ids)), torch.tensor(ids, device=log_probs.device)].exp()
     top = log_probs.topk(min(ALTERNATIVES, log_probs.shape[-1]), dim=-1)
     labels = [token.label for token in loaded.describe(top.indices.flatten().tolist())]

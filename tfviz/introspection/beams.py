@@ -18,7 +18,6 @@ from torch import Tensor
 from tfviz.checks import from_to, whole
 from tfviz.errors import BadText
 from tfviz.inference.sampling import largest
-from tfviz.introspection.generation import end_ids
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.decoding import Decoding
@@ -118,7 +117,7 @@ class _Search:
     ) -> None:
         self.loaded, self.n_beams, self.penalty, self.call = loaded, n_beams, penalty, call
         self.inputs = {name: one for name, one in prompt.inputs.items() if name != "decoder_input_ids"}
-        self.ends = end_ids(loaded)
+        self.ends = loaded.end_ids
         self.decoding = self._start()
         room = self.decoding.room
         if room == 0:

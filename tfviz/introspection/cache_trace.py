@@ -20,7 +20,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from tfviz.inference.measure import latency
 from tfviz.inference.work import DecoderShape, Work, step_work
 from tfviz.introspection.cache_cost import decoder_shape
-from tfviz.introspection.generation import end_ids
 from tfviz.introspection.step_rows import step_rows
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources.base import LoadedModel, Prompt
@@ -114,7 +113,7 @@ def cache_steps(
         )
         opening = _opening(loaded, prompt, ways.recorded)
     yield opening
-    ends, said = end_ids(loaded), list(known)
+    ends, said = loaded.end_ids, list(known)
     with attention_call(call):
         _catch_up(ways, known)
     last = steps if opening.room is None else min(steps, opening.room)

@@ -1,5 +1,6 @@
 """Runs a text through a model once and keeps what its attentions were made of."""
 
+import logging
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -8,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tfviz.errors import UnsupportedHere
+from tfviz.errors import TfvizError, UnsupportedHere
 from tfviz.introspection.answer import answer_of
 from tfviz.introspection.thumbnails import thumbnails
 from tfviz.introspection.trace import AttentionStack, Cost, LayerAttention, Trace
 from tfviz.model.attention_call import AttentionCall, AttentionRecord
 from tfviz.model.overflow import score_dtype
 from tfviz.sources.base import LoadedModel, Prompt
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -28,13 +31,21 @@ class Watcher:
     kept: dict[str, dict[int, LayerAttention]] = field(default_factory=dict)
     thumbs: dict[str, list[np.ndarray]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    heads: dict[str, int] = field(default_factory=dict)  # query heads of the first layer
     masks: dict[int, np.ndarray] = field(default_factory=dict)  # id of a mask or bias -> its one CPU copy
     alive: list[Tensor] = field(default_factory=list)  # keeps those ids from being used again
+    last: Tensor | None = None  # the query of the attention before
+    label: str = ""  # of the model, for a refusal
 
     def __call__(self, record: AttentionRecord) -> None:
+        if record.query is self.last:  # DiffLlama: the same maps for two halves of the values, then their difference
+            raise UnsupportedHere("error.attention_twice", model=self.label)
+        self.last = record.query
         kind = self._kind(record)
         layer = self.counts.get(kind, 0)
         self.counts[kind] = layer + 1
+        if self.heads.setdefault(kind, record.query.shape[1]) != record.query.shape[1]:
+            raise UnsupportedHere("error.heads_differ", model=self.label)
         if self.overview:
             self.thumbs.setdefault(kind, []).append(thumbnails(record))
         if self.layers is None or layer in self.layers:
@@ -91,7 +102,7 @@ def capture(
 
     `UnsupportedHere` if the architecture computes its attention out of our sight, or what is no number.
     """
-    watcher = Watcher(loaded.encoder_modules(), "self", layers, overview)
+    watcher = Watcher(loaded.encoder_modules(), "self", layers, overview, label=loaded.label)
     start = time.perf_counter()
     try:
         output = loaded.forward(prompt, AttentionCall(kernel, watcher), all_logits=False)
@@ -99,8 +110,14 @@ def capture(
         if watcher.counts:
             raise
         raise UnsupportedHere("error.no_attention", model=loaded.label) from error  # it stumbles over our mask
+    except (ValueError, TypeError, RuntimeError) as error:
+        if isinstance(error, TfvizError | torch.OutOfMemoryError) or watcher.counts:
+            raise
+        logger.warning("%s cannot run", loaded.label, exc_info=True)  # it may want what no text has: X-MOD a language
+        raise UnsupportedHere("error.model_fails", model=loaded.label, reason=str(error).strip()[:160]) from error
     seconds = time.perf_counter() - start
-    if not watcher.counts:
+    wanted = {"encoder", "decoder", "cross"} if watcher.encoder else {"self"}
+    if not wanted <= watcher.counts.keys():  # all of it or, of an encoder-decoder, one side out of our sight
         raise UnsupportedHere("error.no_attention", model=loaded.label)
     n_layers = max(watcher.counts.values())
     if layers is not None and not set(layers) <= set(range(n_layers)) or not watcher.kept:
@@ -112,6 +129,10 @@ def capture(
         "decoder": (target, target),
         "cross": (target, source),
     }
+    for kind, kept in watcher.kept.items():
+        shape = tuple(len(tokens) for tokens in sides[kind])
+        if any((one.query.shape[1], one.key.shape[1]) != shape for one in kept.values()):
+            raise UnsupportedHere("error.no_attention", model=loaded.label)  # T5Gemma 2 has both sides' keys in one
     stacks = {
         kind: AttentionStack(
             kind=kind,
@@ -138,6 +159,7 @@ def capture(
         n_tokens_typed=prompt.source.total,
         cut_from=prompt.source.cut_from,
         cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
+        altered=prompt.source.altered,
         n_target_typed=prompt.target_total,
         answer=answer_of(loaded, prompt, output),
     )

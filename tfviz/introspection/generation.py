@@ -8,7 +8,6 @@ as it is computed. The same plan gives the same text: every token is drawn with 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -46,7 +45,7 @@ class _Writer:
         self.record = record and plan.use_cache
         self.prompt = _in_chat(loaded, prompt) if plan.chat else prompt
         self.inputs = {name: one for name, one in self.prompt.inputs.items() if name != "decoder_input_ids"}
-        self.ends = end_ids(loaded)
+        self.ends = loaded.end_ids
         self.new: list[int] = []
         self.said: tuple[Token, ...] = ()
         self.labels: dict[int, str] = {}  # of each candidate by itself
@@ -185,18 +184,6 @@ class _Writer:
                 before = [_bytes_of(one.text) for one in begun[1 - token.piece[1] :]]
                 ended[token.id] = " ".join([*before, _bytes_of(self.labels[token.id])]), token.text
         return ended
-
-
-def end_ids(loaded: LoadedModel) -> frozenset[int]:
-    """The tokens that end a text: by the model's generation settings, its config, or its tokenizer."""
-    model: Any = loaded.model
-    config = getattr(model, "config", None)
-    own = getattr(config, "end_id", None)
-    said = [own] if own is not None else []
-    for settings in (getattr(model, "generation_config", None), config, loaded.tokenizer):
-        said.append(getattr(settings, "eos_token_id", None))
-    first = next((one for one in said if one is not None), ())
-    return frozenset(first if isinstance(first, Sequence) else [first])
 
 
 def _unfinished(said: Sequence[Token]) -> tuple[Token, ...]:

@@ -50,8 +50,8 @@ def fresh_table(n: int, d: int) -> Rows:
 
 
 def wavelengths(theta: Float[np.ndarray, " pair"]) -> Float[np.ndarray, " pair"]:
-    """Positions for one whole turn."""
-    return 2 * np.pi / np.maximum(theta.astype(np.float64), 1e-30)
+    """Positions for one whole turn, of pairs that turn."""
+    return 2 * np.pi / theta.astype(np.float64)
 
 
 def pair_angles(d: int, base: float) -> Float[np.ndarray, " pair"]:
@@ -86,12 +86,12 @@ def unit_scores(said: Angles, distances: Int[np.ndarray, " distance"]) -> Float[
 def mean_scores(said: Angles, distances: Int[np.ndarray, " distance"]) -> Float[np.ndarray, " distance"]:
     """The mean of `unit_scores` over all distances within a quarter of each: the trend below the swinging.
 
-    Σ_{m=a..b} cos(m θ) = (sin((b + 1/2) θ) - sin((a - 1/2) θ)) / (2 sin(θ / 2))
+    Σ_{m=a..b} cos(m θ) = (sin((b + 1/2) θ) - sin((a - 1/2) θ)) / (2 sin(θ / 2)), b - a + 1 of a pair that stands still
     """
-    theta = said.theta.astype(np.float64)
+    theta, still = said.theta[said.turning].astype(np.float64), len(said.theta) - len(said.turning)
     a, b = (x[:, None] for x in (np.ceil(distances / 1.25), np.floor(distances * 1.25)))
     sums = (np.sin((b + 0.5) * theta) - np.sin((a - 0.5) * theta)) / (2 * np.sin(theta / 2))
-    means: np.ndarray = (sums / (b - a + 1)).mean(axis=1) * said.grown**2
+    means: np.ndarray = ((sums / (b - a + 1)).sum(axis=1) + still) / len(said.theta) * said.grown**2
     return means
 
 

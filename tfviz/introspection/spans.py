@@ -174,7 +174,7 @@ def _inputs(loaded: LoadedModel, source: Sequence[int]) -> dict[str, torch.Tenso
 
 def _write(loaded: LoadedModel, source: Sequence[int], last: int) -> list[int]:
     """The most probable token, again and again, until the end token, the sentinel after the last gap or the limit."""
-    call, ends = AttentionCall("naive"), {loaded.tokenizer.eos_token_id, last}
+    call, ends = AttentionCall("naive"), loaded.end_ids | {last}
     decoding, written = loaded.decoding(_inputs(loaded, source)), list[int]()
     with torch.inference_mode(), attention_call(call):
         while len(written) < MOST_WRITTEN:

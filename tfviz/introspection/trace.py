@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, UInt8
 
 from tfviz.model.attention import ScoreRule, attention_weights, scaled_dot_product_attention
 from tfviz.model.masks import make_causal_mask
+from tfviz.sources.altered import Altered
 from tfviz.sources.tokens import Token
 
 Array = np.ndarray
@@ -199,6 +200,7 @@ class Trace:
     n_tokens_typed: int  # before the cut to the model's limit
     cut_from: str  # how the part that was cut begins; empty if none was
     cost: Cost
+    altered: Altered = Altered()  # characters of the text, or of a typed target, that the tokenizer dropped or changed
     n_target_typed: int = 0  # positions of the target before the cut to the model's limit
     answer: Answer | None = None  # of an encoder-decoder
     n_prompt: int | None = None  # decoder positions before the first generated one, where a run grew; None: one pass

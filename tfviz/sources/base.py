@@ -7,7 +7,7 @@ decides the subclass: transformers (huggingface.py) or tfviz.model (scratch.py).
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tfviz.errors import BadText, WrongModel
 from tfviz.model.attention_call import AttentionCall
+from tfviz.sources.altered import altered
 from tfviz.sources.decoding import Decoding
 from tfviz.sources.finite import finite_output
 from tfviz.sources.tokens import FRAGMENT, Encoded, Token, describe, encode
@@ -91,6 +92,9 @@ class LoadedModel(ABC):
         written = not second and not self.random
         whole = self._write_target(inputs, limit) if written else self._target_ids(second or first)
         target_ids = whole[:limit]
+        if second:
+            with self.tokenizer_lock:
+                source = replace(source, altered=source.altered + altered(self.tokenizer, second))
         inputs["decoder_input_ids"] = torch.tensor([target_ids], device=self.device)
         return Prompt(inputs, source, tuple(self.describe(target_ids)), written, len(whole))
 
@@ -159,6 +163,11 @@ class LoadedModel(ABC):
     @abstractmethod
     def start_id(self) -> int:
         """What the decoder of an encoder-decoder reads first."""
+
+    @property
+    @abstractmethod
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end a text: all that the checkpoint names anywhere."""
 
     @property
     @abstractmethod

@@ -27,10 +27,11 @@ from transformers.utils.logging import disable_progress_bar
 from tfviz.errors import ModelUnavailable, Overtaken, TfvizError, UnsupportedHere, WrongModel
 from tfviz.inference.precision import weight_bytes
 from tfviz.model.attention_call import AttentionCall, attention_call
-from tfviz.sources.attention_bridge import NAME, register
+from tfviz.sources.attention_bridge import NAME, register, write_masks_out
 from tfviz.sources.base import MAX_TARGET, LoadedModel
 from tfviz.sources.building import bounded
 from tfviz.sources.catalog import CATALOG
+from tfviz.sources.checkpoint_config import end_ids, has_scores, start_id, without_empty_windows
 from tfviz.sources.checkpoint_files import stored_tensors
 from tfviz.sources.decoding import Decoding
 from tfviz.sources.flat_decoding import flat_decoding
@@ -51,14 +52,17 @@ class HuggingFaceModel(LoadedModel):
     @property
     def n_embeddings(self) -> int:
         embedding: Any = self.model.get_input_embeddings()  # type: ignore[operator]
-        return embedding.num_embeddings
+        return int(embedding.weight.shape[0])
 
     @property
     def start_id(self) -> int:
-        config: Any = self.model.config
-        generation: Any = getattr(self.model, "generation_config", None)
-        start = getattr(config, "decoder_start_token_id", None)
-        return start if start is not None else generation.decoder_start_token_id
+        start = start_id(self.model)
+        assert start is not None, "load_folder refuses an encoder-decoder without one"
+        return start
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        return end_ids(self.model, self.tokenizer)
 
     @property
     def pad_id(self) -> int:
@@ -74,7 +78,7 @@ class HuggingFaceModel(LoadedModel):
 
     def window(self, kind: str, layer: int) -> int | None:
         config: Any = self.model.config.get_text_config()  # type: ignore[operator, union-attr]
-        kinds = getattr(config, "layer_types", None) or []
+        kinds = [one for one in getattr(config, "layer_types", None) or [] if has_scores(one)]
         sliding = layer >= len(kinds) or kinds[layer] == "sliding_attention"
         width = getattr(config, "sliding_window", None) if sliding and kind != "cross" else None
         looks_both_ways = kind == "encoder" or self.family == "encoder"
@@ -102,9 +106,14 @@ class HuggingFaceModel(LoadedModel):
     def _write_target(self, inputs: dict[str, Tensor], limit: int) -> list[int]:
         with torch.inference_mode(), attention_call(AttentionCall("naive")):  # every model can run naive
             ids: list[int] = self.model.generate(  # type: ignore[operator]
-                **inputs, max_new_tokens=max(1, min(MAX_TARGET, limit - 1)), do_sample=False, num_beams=1
+                **inputs,
+                max_new_tokens=max(1, min(MAX_TARGET, limit - 1)),
+                do_sample=False,
+                num_beams=1,
+                decoder_start_token_id=self.start_id,
+                eos_token_id=sorted(self.end_ids) or None,
             )[0].tolist()
-        return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
+        return ids[:-1] if len(ids) > 1 and ids[-1] in self.end_ids else ids
 
 
 def load_folder(
@@ -138,10 +147,13 @@ def _loaded(
 ) -> "HuggingFaceModel":
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     auto, family, has_logits = _classes(config)
+    if family != "encoder":
+        without_empty_windows(config, model_id)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     with bounded(stored_tensors(folder), model_id, unwanted):
         model, loading = auto.from_pretrained(
             folder,
+            config=config,
             dtype=torch.float32,
             attn_implementation=register(),
             use_safetensors=True,
@@ -152,7 +164,12 @@ def _loaded(
     lacking = [key for key in loading["missing_keys"] if not _is_spare(model, key)]
     if lacking:
         raise ModelUnavailable("error.weights_missing", model=model_id, n=len(lacking))
+    if not _reads_tokens(model):
+        raise UnsupportedHere("error.no_attention", model=Path(model_id).name)
+    if family == "encoder-decoder" and start_id(model) is None:
+        raise ModelUnavailable("error.no_start_token", model=model_id)
     model = model.eval().requires_grad_(False).to(device)
+    write_masks_out(model)
     entry = CATALOG.get(model_id)
     return HuggingFaceModel(
         id=model_id,
@@ -178,6 +195,11 @@ def _try_out(loaded: LoadedModel) -> None:
         loaded.forward(prompt, AttentionCall("naive"), all_logits=False)
     except TfvizError as error:  # of this one text, or said again to whoever asks for a view
         logger.debug("%s: %s", loaded.id, error)
+
+
+def _reads_tokens(model: nn.Module) -> bool:
+    """Whether what it reads first is a table of tokens: Perceiver has a bare parameter there."""
+    return isinstance(model.get_input_embeddings(), nn.Module)  # type: ignore[operator]
 
 
 def _is_spare(model: nn.Module, key: str) -> bool:
@@ -220,7 +242,7 @@ def token_limit(model: nn.Module, tokenizer: Any) -> int:
     for table in _position_tables(model):
         if table.padding_idx is not None:
             said.append(table.num_embeddings - table.padding_idx - 1)  # RoBERTa counts from after the padding index
-    return int(min(limit for limit in said if limit))
+    return int(min(limit for limit in said if limit > 0))  # -1: XLNet's way to say that there is none
 
 
 def _position_tables(model: nn.Module) -> list[nn.Embedding]:

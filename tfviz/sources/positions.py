@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tfviz.model.positions.alibi import Alibi, slopes
@@ -39,13 +39,18 @@ class Table:
 class Angles:
     """RoPE's: how far each pair turns a position."""
 
-    theta: Float[np.ndarray, " pair"]  # radians a position, scaling included
-    grown: float  # the factor by which turned q and k grow (YaRN)
+    theta: Float[np.ndarray, " pair"]  # radians per position, scaling included; 0: a pair that stands still (Gemma 4)
+    grown: float  # the factor by which turned q and k grow (YaRN, LongRoPE)
     base: float | None  # None: not in the config
     scaling: str = "default"  # as the config calls it
     numbers: Mapping[str, float] = field(default_factory=dict)  # of the scaling: factor and so on
     layers: str = ""  # the kind of layers they are for, as the config calls it; empty: all
     pairs: str = ""  # "halves" | "interleaved"; empty: not in the config
+
+    @property
+    def turning(self) -> Int[np.ndarray, " turning"]:
+        """The numbers of the pairs that turn at all."""
+        return np.flatnonzero(self.theta)
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,13 @@ class PositionFacts:
     angles: tuple[Angles, ...] = ()
     buckets: Mapping[str, tuple[Buckets, ...]] = field(default_factory=dict)  # one for all layers, or one for each
     slopes: Float[np.ndarray, " head"] | None = None  # ALiBi's
+    kinds: tuple[str, ...] = ()  # of each layer that has angles of its kind, as the config calls it
+
+    def angles_of(self, layer: int, dim: int) -> tuple[Angles, ...]:
+        """The sets of angles that may turn a layer's heads of `dim` dimensions: its kind's own, else all that fit."""
+        fitting = tuple(one for one in self.angles if 2 * len(one.theta) <= dim)
+        kind = self.kinds[layer] if layer < len(self.kinds) else ""
+        return tuple(one for one in fitting if one.layers == kind) or fitting
 
     def buckets_of(self, side: str, layer: int) -> Buckets | None:
         """T5's table of a layer, if the model has any."""
@@ -134,7 +146,11 @@ def _theirs(loaded: LoadedModel) -> PositionFacts:
     config: Any = loaded.model.config
     tables = {side_of(loaded, m): Table(name, _array(rows), len(rows)) for name, m, rows in position_tables(loaded)}
     longest = getattr(config, "max_position_embeddings", None)
-    return PositionFacts(longest, tables, tuple(_angles(loaded.model)), _buckets(loaded))
+    turned = tuple(_angles(loaded.model))
+    named = {one.layers for one in turned}
+    layers = getattr(config.get_text_config(), "layer_types", None) or ()
+    kinds = tuple(kind for kind in layers if kind in named)  # others have no attention: a state space, a convolution
+    return PositionFacts(longest, tables, turned, _buckets(loaded), kinds=kinds)
 
 
 def _angles(model: nn.Module) -> Iterator[Angles]:

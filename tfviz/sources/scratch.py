@@ -51,6 +51,10 @@ class ScratchModel(LoadedModel):
         return self.transformer.config.start_id
 
     @property
+    def end_ids(self) -> frozenset[int]:
+        return frozenset({self.transformer.config.end_id})
+
+    @property
     def pad_id(self) -> int:
         return self.transformer.config.pad_id or 0
 

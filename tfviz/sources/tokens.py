@@ -14,6 +14,8 @@ from typing import Any
 
 import regex
 
+from tfviz.sources.altered import Altered, altered
+
 GLYPHS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "\u3000": "□"}
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 FRAGMENT = re.compile(r"(⟨[0-9A-F]{2}⟩)+")  # how bytes that make no whole character are shown
@@ -47,6 +49,7 @@ class Encoded:
     segments: tuple[int, ...] | None  # token_type_ids, for models that take them
     total: int  # tokens before the cut
     cut_from: str  # how the part that was left out begins; empty if nothing was
+    altered: Altered = Altered()  # characters that the tokenizer dropped or changed
 
     @property
     def ids(self) -> list[int]:
@@ -67,10 +70,14 @@ def encode(tokenizer: Any, first: str, second: str | None, limit: int) -> Encode
     ids: list[int] = list(batch["input_ids"])
     sequences = batch.sequence_ids(0) if getattr(tokenizer, "is_fast", False) else _guess_sequences(tokenizer, ids)
     tokens = describe(tokenizer, ids, sequences)
-    if getattr(tokenizer, "is_fast", False):
-        tokens = _read_places(tokenizer, tokens, sequences, batch.encodings[0].offsets, (first, second or ""))
     segments = tuple(batch["token_type_ids"]) if "token_type_ids" in batch else None
-    return Encoded(tuple(tokens), segments, total, cut_from)
+    if not getattr(tokenizer, "is_fast", False):
+        return Encoded(tuple(tokens), segments, total, cut_from)
+    texts, offsets = (first, second or ""), batch.encodings[0].offsets
+    tokens = _read_places(tokenizer, tokens, sequences, offsets, texts)
+    ends = (_end(sequences, offsets, number) if total > limit else None for number in (0, 1))
+    first, second = (text[:end] for text, end in zip(texts, ends, strict=True))
+    return Encoded(tuple(tokens), segments, total, cut_from, altered(tokenizer, first) + altered(tokenizer, second))
 
 
 def describe(tokenizer: Any, ids: Sequence[int], sequences: Sequence[int | None] | None = None) -> list[Token]:
@@ -195,6 +202,11 @@ def _read_places(
         placed.append(token)
         before = -1 if sequence is None else end
     return placed
+
+
+def _end(sequences: Sequence[int | None], offsets: Sequence[tuple[int, int]], number: int) -> int:
+    """Where the part of a sentence that was read ends."""
+    return max((end for sequence, (_, end) in zip(sequences, offsets, strict=True) if sequence == number), default=0)
 
 
 def _byte_reader(tokenizer: Any) -> Any:

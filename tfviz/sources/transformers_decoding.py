@@ -130,9 +130,9 @@ class TransformersDecoding(SteppedDecoding):
     def _layers(self, kind: str, cache: Any) -> list[HeldLayer]:
         """Those that hold keys and values, counted as attentions are: a state space or a convolution has none."""
         held: list[HeldLayer] = []
-        for i, layer in enumerate(cache.layers):
+        for layer in cache.layers:
             key, value = getattr(layer, "keys", None), getattr(layer, "values", None)
             if key is not None and value is not None and key.numel():
                 first = layer.get_seq_length() - key.shape[2]
-                held.append(HeldLayer(kind, len(held), key, value, first, self.loaded.window(kind, i)))
+                held.append(HeldLayer(kind, len(held), key, value, first, self.loaded.window(kind, len(held))))
         return held

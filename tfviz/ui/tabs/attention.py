@@ -11,6 +11,7 @@ import numpy as np
 
 from tfviz.ui import live
 from tfviz.ui.components import answer
+from tfviz.ui.components.altered import altered_line
 from tfviz.ui.components.attention_view import attention_view, view_labels
 from tfviz.ui.components.speed_strip import precision_label
 from tfviz.ui.context import AppContext
@@ -49,6 +50,7 @@ def draw(trace_id: str, trace: "Trace", selection: dict[str, Any], t: Translator
         "trace": trace_id,
         "kinds": [_kind(stack, t) for stack in trace.stacks.values()],
         "token_lists": lists,
+        "altered": altered_line(trace.altered, trace.model_label, t),
         "select": select,
         "first": draw_head(trace, select["kind"], select["layer"], select["head"], t),
     }

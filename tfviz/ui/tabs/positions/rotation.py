@@ -68,9 +68,10 @@ def _angles(scene: Scene, kind: str, layer: int, dim: int) -> "tuple[Angles | No
     if seen.facts.angles and kind != "cross":  # what looks at another text is never turned
         turn, reason = compared(scene, seen, kind, layer)
         if turn is None:  # nothing to compare with: as the config says, or as most do
-            said = seen.facts.angles[0]
-            return replace(said, pairs=said.pairs or "halves", grown=1.0), True, reason
-        if turn.angles is not None:
+            said = next(iter(seen.facts.angles_of(layer, dim)), None)
+            if said is not None:
+                return replace(said, pairs=said.pairs or "halves", grown=1.0), True, reason
+        elif turn.angles is not None:
             return replace(turn.angles, pairs=turn.pairs, grown=1.0), True, ""
     if dim % 2:
         return None, False, t("positions.rotation.odd", n=dim)
@@ -112,7 +113,8 @@ def arrows(two: Two, t: Translator) -> dict[str, Any]:
     """What the renderer needs: every pair for the score, and which to draw."""
     q, k, n = in_pairs(two.q, two.said), in_pairs(two.k, two.said), len(two.said.theta)
     size = np.linalg.norm(q, axis=1) * np.linalg.norm(k, axis=1)  # how much a pair can add to the score
-    groups = np.array_split(np.arange(n), min(SHOWN, n))
+    turning = two.said.turning
+    groups = np.array_split(turning, min(SHOWN, len(turning)))
     rest = float(two.q[2 * n :] @ two.k[2 * n :])
     return {
         "q": q.astype(float).round(6).tolist(),

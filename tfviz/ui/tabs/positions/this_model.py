@@ -58,7 +58,7 @@ def compared(scene: Scene, seen: "PositionsSeen", kind: str, layer: int) -> "tup
         if found is None or found.query.size != query.size:
             return None, scene.t("positions.this.unseen")
         before = found.query.reshape(n, n_heads, dim).transpose(1, 0, 2)
-    return which_turn(before, query, seen.facts.angles), ""
+    return which_turn(before, query, seen.facts.angles_of(layer, dim)), ""
 
 
 def picture(looked: Looked, t: Translator, notes: Sequence[str] = ()) -> Picture:

@@ -106,23 +106,30 @@ def turned(looked: Looked, t: Translator) -> Part:
     from tfviz.introspection.position_curves import wavelengths
 
     facts, turn = looked.seen.facts, looked.turn
-    said = turn.angles if turn is not None and turn.angles is not None else facts.angles[0]
+    dim = looked.attention.query.shape[-1]
+    own = turn.angles if turn is not None else None
+    said = own or next(iter(facts.angles_of(looked.layer, dim)), facts.angles[0])
     pairs = (turn.pairs if turn is not None else "") or said.pairs
-    waves = wavelengths(said.theta[said.theta > 0])
-    dim, turned = looked.attention.query.shape[-1], 2 * len(said.theta)
+    waves, n_pairs = wavelengths(said.theta[said.turning]), len(said.theta)
+    n_turned, still = 2 * len(waves), n_pairs - len(waves)
+    dims = t("positions.this.dims.of", n=n_turned, of=dim)
     rows: Rows = [
         (t("positions.scheme"), [t("positions.scheme.rope")]),
         (t("positions.this.enters"), [t("positions.enters.turned")]),
         (t("positions.base"), [_base(said)]),
-        (t("positions.this.dims"), [t("positions.this.dims.of", n=turned, of=dim)]),
-        (t("positions.this.pairs"), [t(f"positions.pairs.{pairs}", half=turned // 2) if pairs else "?"]),
+        (t("positions.this.dims"), [f"{dims} {t('positions.this.dims.still', n=still)}" if still else dims]),
+        (t("positions.this.pairs"), [t(f"positions.pairs.{pairs}", half=n_pairs) if pairs else "?"]),
         (t("positions.this.waves.range"), [f"{significant(waves[0])} … {significant(waves[-1])}"]),
         (t("positions.this.scaling"), [_scaling(said, t)]),
     ]
+    if said.scaling != "default" or said.grown != 1:
+        factor = t("positions.this.grown.by", factor=f"{said.grown:.7g}", scores=f"{said.grown**2:.7g}")
+        rows.append((t("positions.this.grown"), [factor]))
     if len(facts.angles) > 1:
         rows.append((t("positions.this.kinds"), [", ".join(one.layers for one in facts.angles)]))
     n = np.arange(len(looked.tokens))
-    panels = [_text_panel(np.sin(n[:, None] * said.theta), looked, t, "pair"), _wave_panel(waves, looked, t)]
+    text = _text_panel(np.sin(n[:, None] * said.theta), looked, t, "pair")
+    panels = [text, _wave_panel(said.turning, waves, looked, t)]
     return rows, panels, _turn_badges(looked, t)
 
 
@@ -131,7 +138,7 @@ def _base(said: "Angles") -> str:
     if said.base is not None:
         return f"{said.base:,.0f}"
     d = 2 * len(said.theta)
-    return f"{float(said.theta[1]) ** (-d / 2):,.0f}" if d > 2 else "?"
+    return f"{float(said.theta[1]) ** (-d / 2):,.0f}" if len(said.turning) > 1 else "?"
 
 
 def _scaling(said: "Angles", t: Translator) -> str:
@@ -141,12 +148,12 @@ def _scaling(said: "Angles", t: Translator) -> str:
     return f"{name} ({numbers})" if numbers else name
 
 
-def _wave_panel(waves: np.ndarray, looked: Looked, t: Translator) -> Panel:
+def _wave_panel(pairs: np.ndarray, waves: np.ndarray, looked: Looked, t: Translator) -> Panel:
     marks = [Mark(len(looked.tokens), t("positions.this.this_text"), axis="y")]
     if looked.seen.facts.longest:
         marks.append(Mark(looked.seen.facts.longest, t("positions.this.longest"), axis="y"))
     figure = position_curves(
-        np.arange(len(waves)),
+        pairs,
         {t("positions.wavelength"): waves},
         words=(t("positions.pair"), t("positions.wavelength")),
         marks=marks,
