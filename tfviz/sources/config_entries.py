@@ -15,6 +15,7 @@ from transformers.activations import ACT2FN
 
 from tfviz.errors import Phrase, TfvizError
 from tfviz.sources.cache_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT_PARTS, _shown
+from tfviz.sources.config_names import declared, known_names
 
 LARGEST, MOST_PARTS, MOST_ENTRIES, MOST_LETTERS = 1 << 28, 4096, 1000, 100
 PART_COUNT = re.compile(r"(layer|block|expert|head|group|code)s?(_|$)")  # numbers that models count modules by
@@ -26,17 +27,17 @@ ACTIVATION = re.compile(
 )
 DENIED = {field.name for field in fields(PreTrainedConfig)} - {"is_encoder_decoder"} | set(
     """rope_parameters rope_scaling quantization_config vision_config audio_config backbone_config backbone
-    use_pretrained_backbone use_timm_backbone attn_implementation compression_config generation_config""".split()
+    use_pretrained_backbone use_timm_backbone attn_implementation compression_config generation_config
+    torch_dtype""".split()
 )
 PLAIN = "int float bool str list dict None"  # of an entry that no class declares
 
 
 def entries(said: Mapping[str, Any], cls: Any) -> dict[str, Any]:
-    """Those that `cls` has, checked; ids of tokens and whatever names a file or code are left behind."""
-    declared = {field.name: str(field.type) for field in fields(cls)}
-    known = (set(declared) | set(cls.attribute_map)) - DENIED
+    """Those that a model of `cls` listens to, checked; ids of tokens and whatever names a file or code are left behind."""
+    types, known = declared(cls), known_names(cls) - DENIED
     names = [name for name in said if name in known and not name.endswith("_id")]
-    return {name: entry(name, said[name], declared.get(cls.attribute_map.get(name, name), PLAIN)) for name in names}
+    return {name: entry(name, said[name], types.get(cls.attribute_map.get(name, name), PLAIN)) for name in names}
 
 
 def check_outline(config: Mapping[str, Any]) -> None:
@@ -81,7 +82,7 @@ def entry(name: str, value: Any, declared: str = PLAIN, depth: int = 0) -> Any:
 
 
 def _ends(name: str, depth: int) -> tuple[int, int]:
-    few = (PART_COUNT.search(name) is not None and not SIZES.search(name)) or depth > 0
+    few = (PART_COUNT.search(name) is not None or depth > 0) and not SIZES.search(name)
     high = MOST_LAYERS if name in LAYER_COUNTS or "layers" in name else MOST_PARTS if few else LARGEST
     return int(name in FROM_ONE) or -1, high
 
