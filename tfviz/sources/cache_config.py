@@ -7,7 +7,9 @@ the text names is ever opened.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -29,8 +31,10 @@ MOST_LAYERS, LARGEST, DEEPEST = 1000, 1 << 34, 3
 SYNONYMS = {  # the name that most configs use -> other names for the same number, in files of unknown model types
     one: others.split()
     for one, others in {
-        "num_hidden_layers": "n_layer n_layers num_layers num_layer decoder_layers num_decoder_layers n_blocks num_blocks",
-        "num_attention_heads": "n_head n_heads num_heads num_head attention_heads decoder_attention_heads num_query_heads",
+        "num_hidden_layers": """n_layer n_layers num_layers num_layer decoder_layers num_decoder_layers n_blocks
+            num_blocks""",
+        "num_attention_heads": """n_head n_heads num_heads num_head attention_heads decoder_attention_heads
+            num_query_heads""",
         "num_key_value_heads": """num_kv_heads n_kv_heads n_kv_head n_head_kv n_heads_kv num_heads_kv num_head_kv
             num_query_groups n_query_groups num_attention_groups multi_query_group_num kv_n_heads kv_heads
             num_kv_attention_heads num_attention_kv_heads""",
@@ -48,6 +52,7 @@ WHOLE = {*SYNONYMS, "decoder_layers", "num_decoder_layers", "num_kv_heads"} | se
     attention_chunk_size kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim global_head_dim
     num_global_key_value_heads attn_layer_period mamba_n_heads mamba_d_head mamba_expand""".split()
 )
+NONE_AT_ZERO = {"head_dim", "sliding_window", *SYNONYMS["sliding_window"], "attention_chunk_size"}
 GUESSED = WHOLE | {name for names in SYNONYMS.values() for name in names}
 FROM_ZERO = {"num_kv_shared_layers", "max_window_layers", "attn_layer_offset", PATTERN}
 SWITCHES = set(
@@ -92,7 +97,7 @@ def parsed(text: str) -> dict[str, Any]:
     if len(text) > LONGEST:
         raise TfvizError("cache.planner.error.long", n=f"{len(text):,}", most=f"{LONGEST:,}")
     try:
-        read = json.loads(text.removeprefix("\ufeff"))  # some have "Infinity" where nobody reads
+        read = json.loads(text.removeprefix("\ufeff"), object_hook=_infinity)
     except json.JSONDecodeError as error:
         raise TfvizError("cache.planner.error.json", line=f"{error.lineno:,}", column=f"{error.colno:,}") from error
     except RecursionError as error:
@@ -104,18 +109,22 @@ def parsed(text: str) -> dict[str, Any]:
     return read
 
 
+def _infinity(read: dict[str, Any]) -> Any:
+    """transformers writes infinity as an object, since JSON has no such number."""
+    infinite = {"Infinity": math.inf, "-Infinity": -math.inf}
+    return infinite.get(str(read.get("__float__")), read) if "__float__" in read else read
+
+
 def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:
     """The same for a config that has been parsed."""
     kept = _checked(config, class_of(config.get("model_type")))
     kind = str(kept.get("model_type") or "")
     resolved, remarks = _resolved(kept, kind)
     named = label or _name(config) or kind or "config.json"
-    try:
+    with in_a_sentence(kind):  # layers that differ in ways of their own, or no text model
         shape = _shape(resolved, _family(config, resolved), named)
-    except TfvizError:
-        raise
-    except Exception as error:  # a config whose layers differ in ways of its own, or that has no text model
-        raise _misfit(kind, error) from error
+    if any(_is_windowless(one) for one in (config, *(config.get(part) for part in TEXT_PARTS))):
+        remarks.append("windowless")
     return replace(shape, remarks=(*shape.remarks, *remarks), packed=packed(config))
 
 
@@ -145,12 +154,9 @@ def shape_of(loaded: LoadedModel) -> CacheShape:
     if isinstance(loaded, ScratchModel):
         shape = _of_ours(loaded.transformer.config, loaded.label)
     else:
-        try:
-            shape = _shape(loaded.model.config, loaded.family, loaded.label)
-        except TfvizError:
-            raise
-        except Exception as error:  # as for a pasted one
-            raise _misfit(loaded.model.config.model_type, error) from error
+        config: Any = loaded.model.config
+        with in_a_sentence(config.model_type):
+            shape = _shape(config, loaded.family, loaded.label)
     return replace(shape, n_parameters=loaded.n_parameters)
 
 
@@ -210,9 +216,14 @@ def _one_checked(name: str, value: Any, whole: set[str]) -> dict[str, Any]:
     return {name: _number(name, value)} if name in whole or name in FROM_ZERO else {}
 
 
+def _is_windowless(config: Any) -> bool:
+    """Whether its window is 0, which some files say where there is none."""
+    return isinstance(config, Mapping) and type(config.get("sliding_window")) is int and config["sliding_window"] == 0
+
+
 def _number(name: str, value: Any) -> int | None:
     low, high = int(name not in FROM_ZERO), MOST_LAYERS if name in LAYER_COUNTS else LARGEST
-    if value is None:
+    if value is None or (value == 0 and value is not False and name in NONE_AT_ZERO):
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=low)
@@ -250,12 +261,21 @@ def _resolved(kept: dict[str, Any], kind: str) -> tuple[Any, list[str]]:
             resolved, remarks = _resolved(inside, inside["model_type"])
             return resolved, [*dict.fromkeys([*remarks, "guessed", *beside])]
         return _plain({**(inside or {}), **kept}), ["guessed", *beside]
-    try:
+    with in_a_sentence(kind):
         made = CONFIG_MAPPING[kind](**{name: value for name, value in kept.items() if name != "model_type"})
         whole = made.is_encoder_decoder or made.get_text_config(decoder=True) is made
-    except Exception as error:  # transformers' configs raise many kinds for numbers that do not fit together
-        raise _misfit(kind, error) from error
     return made, [] if whole else ["tower"]
+
+
+@contextmanager
+def in_a_sentence(kind: str) -> Iterator[None]:
+    """transformers' classes raise many kinds of errors for numbers that do not fit together: all leave as one."""
+    try:
+        yield
+    except TfvizError:
+        raise
+    except Exception as error:
+        raise _misfit(kind, error) from error
 
 
 def _misfit(kind: str, error: Exception) -> TfvizError:
@@ -271,6 +291,8 @@ def _misfit(kind: str, error: Exception) -> TfvizError:
 def _plain(kept: dict[str, Any]) -> SimpleNamespace:
     """By the names that configs commonly use, for a model that transformers does not know."""
     plain = {**(kept.get("attn_config") or {}), **kept}
+    if plain.get("multi_query_attention") is False:
+        plain.pop("multi_query_group_num", None)  # ChatGLM names it all the same
     for name, others in SYNONYMS.items():
         if plain.get(name) is None:
             plain[name] = next((plain[other] for other in others if plain.get(other) is not None), None)
@@ -336,10 +358,10 @@ def _kinds(text: Any, configs: list[Any]) -> Iterator[tuple[Any, str]]:
     for i, layer in enumerate(configs):
         if types is not None:
             yield layer, types[i]
-        elif getattr(layer, "sliding_window", None) is not None:
+        elif getattr(layer, "sliding_window", None):
             yield layer, "sliding_attention"
         else:
-            chunked = getattr(layer, "attention_chunk_size", None) is not None
+            chunked = getattr(layer, "attention_chunk_size", None)
             yield layer, "chunked_attention" if chunked else "full_attention"
 
 
@@ -350,6 +372,8 @@ def _layer(layer: Any, said: str, remarks: list[str]) -> CacheLayer:
     if kind == "state":
         return CacheLayer("state")
     remarks += ["beside"] * (said in BESIDE) + ["indexed"] * (said == INDEXED)
+    if kind in WINDOWS and getattr(layer, WINDOWS[kind], None) == 0:
+        kind = "full"
     window = None if kind == "full" else _whole(layer, WINDOWS[kind])
     rank = _whole(layer, "kv_lora_rank", optional=True)
     if rank is not None:

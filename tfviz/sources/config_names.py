@@ -1,8 +1,8 @@
 """Which entries of a config.json a model type listens to: what its config class declares, and what its code reads.
 
-About sixty of transformers' config classes do not declare an entry that their model reads all the same (`getattr(config,
-"head_dim", None)`), or take it as a keyword and turn it into others. Both are found in the text of the two modules that
-belong to the class; neither is imported for it.
+About sixty of transformers' config classes do not declare an entry that their model reads all the same
+(`getattr(config, "head_dim", None)`), or take it as a keyword and turn it into others. Both are found in the text of
+the two modules that belong to the class; neither is imported for it.
 """
 
 import re

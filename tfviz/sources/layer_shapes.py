@@ -83,7 +83,7 @@ def _layer(
     attention, norms, rms, named = False, 0, False, ""
     for held in inside:
         kind, shape = kind_of(held, None), tuple(held.parameter.shape)
-        if kind in parts and len(shape) > 1:
+        if kind in parts and 1 < len(shape) < 4 - (kind == "feed_forward"):
             parts[kind].append(shape[::-1] if any(_is_conv1d(one) for one in held.owners) else shape)
         norms += kind == "norm" and held.name.endswith("weight") and shape == (d_model,)
         rms = rms or (kind == "norm" and bool(RMS.search(type(held.owners[0]).__name__)))

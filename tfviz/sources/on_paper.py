@@ -13,9 +13,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tfviz.errors import TfvizError
-from tfviz.sources.cache_config import TEXT_PARTS, _misfit, _name
+from tfviz.sources.cache_config import TEXT_PARTS, _name, in_a_sentence
 from tfviz.sources.config_entries import MOST_LETTERS, entries
 from tfviz.sources.huggingface import _classes
 from tfviz.sources.locate import check_config
@@ -69,13 +70,15 @@ def built(config: Mapping[str, Any]) -> tuple[nn.Module, Any] | None:
     kind, said = _text_part(config)
     if kind not in CONFIG_MAPPING:
         return None
+    if around is not None and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise TfvizError("speed.memory.error.tower", kind=around[1].model_type)
     check_config({"model_type": kind}, _name(config) or kind)  # a sentence where it reads no text
     cls = CONFIG_MAPPING[kind]
     kept = entries(said, cls)
     if around is not None:
         kept["tie_word_embeddings"] = getattr(around[1], "tie_word_embeddings", False)
     named = config.get("architectures")
-    try:
+    with in_a_sentence(kind):
         made = cls(**kept)
         made.architectures = [one[:MOST_LETTERS] for one in named[:1]] if named and around is None else None
         auto, _, _ = _classes(made)
@@ -84,10 +87,6 @@ def built(config: Mapping[str, Any]) -> tuple[nn.Module, Any] | None:
             raise TfvizError("speed.memory.error.no_text", kind=kind)
         chosen = mapping[type(made)]
         model = on_paper(chosen[0] if isinstance(chosen, tuple) else chosen, made)
-    except TfvizError:
-        raise
-    except Exception as error:  # transformers' classes raise many kinds for numbers that do not fit together
-        raise _misfit(kind, error) from error
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     if kept.get("tie_word_embeddings") is False and made.tie_word_embeddings and head is not None:
         head.weight = nn.Parameter(torch.empty_like(head.weight))  # transformers' T5 ties whatever its file says

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING
 
-from tfviz.sources.cache_config import TEXT_PARTS, _misfit
+from tfviz.sources.cache_config import TEXT_PARTS, in_a_sentence
 from tfviz.sources.config_entries import entries
 from tfviz.sources.config_names import class_of
 
@@ -26,15 +26,15 @@ def wrapper(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
         return None if inner is None else wrapper({**inside, "model_type": inner.model_type})
     if cls is None or cls not in MODEL_FOR_MULTIMODAL_LM_MAPPING:
         return _around(config)
-    kept = {name: value for name, value in entries(config, cls).items() if name not in cls.sub_configs_defaults}
-    text_class = class_of(inside.get("model_type"), cls, part)
-    if text_class is not None and part:
-        kept[part] = {**entries(inside, text_class), "model_type": text_class.model_type}
-    try:
+    text_class = class_of(inside.get("model_type"), cls, part or "text_config")
+    if text_class is None:
+        return None
+    text = entries(inside if part else config, text_class)
+    tied = entries({name: value for name, value in config.items() if name == "tie_word_embeddings"}, cls)
+    kept = {part: {**text, "model_type": text_class.model_type}, **tied} if part else {**text, **tied}
+    with in_a_sentence(str(kind)):
         made = cls(**kept)
         whole = made.is_encoder_decoder or made.get_text_config(decoder=True) is made
-    except Exception as error:  # transformers' classes raise many kinds for numbers that do not fit together
-        raise _misfit(str(kind), error) from error
     chosen = MODEL_FOR_MULTIMODAL_LM_MAPPING[cls]
     return None if whole else (chosen[0] if isinstance(chosen, tuple) else chosen, made)
 

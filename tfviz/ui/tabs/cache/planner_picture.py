@@ -38,7 +38,7 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
     """Facts, the curves, layers by kind, precisions; `measured` are numbers per token of the loaded model's layers."""
     from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes, largest_context
 
-    notes = [t(f"cache.planner.remark.{one}") for one in shape.remarks]
+    notes = [t(f"cache.planner.remark.{one}") for one in shape.remarks] + packed_note(shape, t)
     if shape.family == "encoder":
         return Picture([], notes=[t("cache.planner.encoder", model=shape.label)])
     if not any(layer.n_heads for layer in shape.layers):
@@ -71,6 +71,15 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
         ),
     ]
     return Picture(panels, badges(shape, wish, total, fits, room, measured, t), notes)
+
+
+def packed_note(shape: "CacheShape", t: Translator) -> list[str]:
+    """What the config says of its own file: quantised, by which method, in how many bits."""
+    if shape.packed is None:
+        return []
+    method, bits = shape.packed.method, shape.packed.bits
+    known = "bits" if bits else "method" if method else "some"
+    return [t(f"cache.planner.packed.{known}", method=f" ({method})" if method else "", bits=bits)]
 
 
 def within(shape: "CacheShape", wish: Wish) -> Wish:
