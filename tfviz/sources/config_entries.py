@@ -35,9 +35,10 @@ PLAIN = "int float bool str list dict None"  # of an entry that no class declare
 
 
 def entries(said: Mapping[str, Any], cls: Any) -> dict[str, Any]:
-    """Those that a model of `cls` listens to, checked; ids of tokens and what names a file or code are left behind."""
+    """Those that a model of `cls` listens to, checked. Ids of tokens (but for the padding's, which tables look at)
+    and what names a file or code are left behind."""
     types, known = declared(cls), known_names(cls) - DENIED
-    names = [name for name in said if name in known and not name.endswith("_id")]
+    names = [name for name in said if name in known and (not name.endswith("_id") or name == "pad_token_id")]
     return {name: entry(name, said[name], types.get(cls.attribute_map.get(name, name), PLAIN)) for name in names}
 
 
