@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.inference.test_memory_plan import MODEL
+from tests.sources.test_cache_config import GPT_OSS
 from tfviz.errors import TfvizError
 from tfviz.inference.cache_size import CACHE_PRECISIONS, CacheLayer, CacheShape, Packed, cache_bytes
 from tfviz.inference.memory_plan import plan
 from tfviz.inference.memory_shapes import Load
 from tfviz.messages import LANGUAGES
-from tfviz.sources.cache_config import read_config
+from tfviz.sources.cache_config import read_config, shape_from
 from tfviz.ui.components.picture import Picture, payload
 from tfviz.ui.i18n import Translator, megabytes
 from tfviz.ui.tabs.cache import planner
@@ -99,6 +100,14 @@ def test_a_single_token_is_called_one() -> None:
     drawn = picture(HYBRID, replace(WISH, context=1, memory=2 * 3 * 64), EN)
     assert "cache of 1 token × 2" in drawn.panels[0].html and "<dt>token fits into" in drawn.panels[0].html
     assert "1 token fits, 2 do not" in drawn.badges[1].text and "is 1 token ×" in drawn.panels[1].note
+
+
+def test_one_page_size_for_windows_and_full_layers_is_said() -> None:
+    shape, wish = shape_from(GPT_OSS | {"num_hidden_layers": 24}), replace(WISH, context=8192, batch=32)
+    note = picture(shape, wish, EN).panels[2].note
+    assert "pages of one size for all layers sets aside 12.0 GiB" in note and "a window of 128 holds 127" in note
+    sliding = replace(HYBRID, layers=HYBRID.layers[:1])
+    assert "pages" not in picture(sliding, WISH, EN).panels[2].note
 
 
 def test_windows_alone_fit_any_text() -> None:

@@ -77,7 +77,7 @@ def entry(name: str, value: Any, declared: str = PLAIN, depth: int = 0) -> Any:
         return value
     if isinstance(value, list) and kinds & {"list", "tuple"} and len(value) <= MOST_ENTRIES and depth < DEEPEST:
         return [entry(name, one, PLAIN, depth + 1) for one in value]
-    if isinstance(value, Mapping) and "dict" in kinds and len(value) <= MOST_LETTERS and depth < DEEPEST:
+    if isinstance(value, Mapping) and "dict" in kinds and len(value) <= MOST_ENTRIES and depth < DEEPEST:
         items = [(str(key), one) for key, one in value.items() if str(key) not in DENIED]
         return {key: entry(key, one, PLAIN, depth + 1) for key, one in items}
     raise _unfit(name, value, kinds, depth)

@@ -61,7 +61,10 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
         Panel(html=facts(shape, wish, total, fits, room, weights, t), title=shape.label, wide=True),
         Panel(figure, t("cache.planner.figure"), said, wide=True),
         Panel(
-            html=_kinds(shape, wish, total, t), title=t("cache.planner.layers"), note=_held_note(shape, t), wide=True
+            html=_kinds(shape, wish, total, t),
+            title=t("cache.planner.layers"),
+            note=_held_note(shape, wish, t),
+            wide=True,
         ),
         Panel(
             html=_precisions(shape, wish, room, t),
@@ -186,11 +189,19 @@ def kind_bytes(shape: "CacheShape", wish: Wish) -> "list[tuple[CacheLayer, int, 
     ]
 
 
-def _held_note(shape: "CacheShape", t: Translator) -> str:
+def _held_note(shape: "CacheShape", wish: Wish, t: Translator) -> str:
+    """What a window holds; where other layers hold everything, also what one size of pages for them all would cost."""
+    from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes
+
     window = next((layer.window for layer in shape.layers if layer.window), None)
     if window is None:
         return ""
-    return t("cache.planner.window.note", window=f"{window:,}", held=f"{window - 1:,}")
+    said = t("cache.planner.window.note", window=f"{window:,}", held=f"{window - 1:,}")
+    if not shape.grows:
+        return said
+    paged = replace(shape, layers=tuple(replace(layer, window=None) for layer in shape.layers))
+    whole = cache_bytes(paged, wish.context, wish.batch, CACHE_PRECISIONS[wish.precision], wish.source)
+    return f"{said} {t('cache.planner.window.pages', whole=megabytes(whole))}"
 
 
 def _precisions(shape: "CacheShape", wish: Wish, room: int, t: Translator) -> str:
