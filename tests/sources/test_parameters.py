@@ -261,6 +261,15 @@ def test_a_text_part_that_lies_flat_counts_the_same(kind: str) -> None:
     assert count({"model_type": f"{kind}_text", **text}) == count({"model_type": kind, "text_config": text})
 
 
+def test_a_text_part_two_levels_down_and_one_inside_an_unknown_model_are_counted() -> None:
+    own = count({"model_type": "qwen2", **TEXT, "head_dim": 12})
+    thinker = {"text_config": TEXT, "tie_word_embeddings": False}
+    assert count({"model_type": "qwen2_5_omni", "thinker_config": thinker}) == own
+    untold = {name: value for name, value in TEXT.items() if name != "tie_word_embeddings"}
+    inside = {"model_type": "mine", "llm_config": {"model_type": "qwen2", **untold}}
+    assert [count({**inside, "tie_word_embeddings": tied}) for tied in (False, True)] == [own, own - 100 * 48]
+
+
 def test_a_text_part_whose_tower_cannot_be_built_here_is_counted_alone() -> None:
     """Gemma 3n's tower needs a package that is no requirement of tfviz."""
     text = {"model_type": "gemma3n_text", "tie_word_embeddings": True}

@@ -77,6 +77,8 @@ def built(config: Mapping[str, Any]) -> tuple[nn.Module, Any] | None:
     kept = entries(said, cls)
     if around is not None:
         kept["tie_word_embeddings"] = getattr(around[1], "tie_word_embeddings", False)
+    elif "tie_word_embeddings" in config:  # beside a text part inside, where an unknown model says it
+        kept.setdefault("tie_word_embeddings", config["tie_word_embeddings"])
     named = config.get("architectures")
     with in_a_sentence(kind):
         made = cls(**kept)
