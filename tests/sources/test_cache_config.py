@@ -16,7 +16,7 @@ from tfviz.errors import TfvizError
 from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes
 from tfviz.model.attention_call import AttentionCall, attention_call
 from tfviz.sources import cache_config
-from tfviz.sources.cache_config import CONFIGS, read_config, shape_from, shape_of, shape_of_entry
+from tfviz.sources.cache_config import CONFIGS, SYNONYMS, read_config, shape_from, shape_of, shape_of_entry
 from tfviz.sources.catalog import CATALOG
 from tfviz.ui.tabs.cache.planner import TRIES
 
@@ -136,6 +136,63 @@ MODELS: dict[str, tuple[str, Small]] = {  # name -> (model_type, its config)
     ),
 }
 TOKENS, SOURCE, ROWS = 7, 5, 2
+GEMMA4_48B: Small = {  # hidden sizes are stand-ins: a cache does not depend on them
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 48,
+    "hidden_size": 3840,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "sliding_window": 1024,
+    "num_kv_shared_layers": 0,
+    "max_position_embeddings": 131072,
+}
+GPT_OSS: Small = {
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "sliding_window": 128,
+}
+DEEPSEEK_V3: Small = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "max_position_embeddings": 163840,
+}
+QWEN3_VL: Small = {  # Qwen3-VL-2B
+    "architectures": ["Qwen3VLForConditionalGeneration"],
+    "model_type": "qwen3_vl",
+    "tie_word_embeddings": True,
+    "text_config": {
+        "model_type": "qwen3_vl_text",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-06,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000000, "mrope_section": [24, 20, 20]},
+    },
+    "vision_config": {"model_type": "qwen3_vl", "depth": 24, "hidden_size": 1024, "num_heads": 16},
+}
 
 
 def measured(config: Any) -> int:
@@ -356,3 +413,123 @@ def test_the_examples_have_their_parameters(key: str, more: Small) -> None:
         model = hf.AutoModelForCausalLM.from_config(hf.AutoConfig.for_model(kind, **{**numbers, **more}))
     count = sum({id(p): math.prod(p.shape) for p in model.parameters()}.values())
     assert count == pytest.approx(1e9 * one.values["parameters"], rel=1e-3)
+
+
+# ---- sizes by other names, switches, and numbers derived by hand
+
+UNKNOWN: Small = {"model_type": "mine", "n_layer": 24, "n_head": 16, "n_embd": 2048}
+
+
+@pytest.mark.parametrize(
+    ("more", "kv_heads"),
+    [
+        ({}, 16),
+        ({"multi_query": True}, 1),
+        ({"multi_query": False}, 16),
+        ({"multi_query_attention": True}, 1),
+        ({"multi_query_attention": True, "multi_query_group_num": 2}, 2),
+        ({"multi_query_attention": False, "multi_query_group_num": 2}, 16),
+        ({"multi_query": True, "n_head_kv": 4}, 4),
+        ({"attn_config": {"kv_n_heads": 4}}, 4),
+        *(({name: 4}, 4) for name in SYNONYMS["num_key_value_heads"] if name != "multi_query_group_num"),
+    ],
+)
+def test_key_value_heads_of_an_unknown_type_by_a_switch_or_any_usual_name(more: Small, kv_heads: int) -> None:
+    assert cache_bytes(shape_from({**UNKNOWN, **more}), 8192) == 24 * kv_heads * 128 * 2 * 2 * 8192
+
+
+@pytest.mark.parametrize(("name", "other"), [(name, other) for name, others in SYNONYMS.items() for other in others])
+def test_every_size_of_an_unknown_type_is_read_by_each_of_its_names(name: str, other: str) -> None:
+    sizes: Small = {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "hidden_size": 64,
+        "head_dim": 16,
+        "max_position_embeddings": 512,
+        "sliding_window": 32,
+    }
+    usual = shape_from(sizes)
+    assert shape_from({other if one == name else one: value for one, value in sizes.items()}) == usual
+    assert (len(usual.layers), usual.limit, usual.n_query_heads) == (4, 512, 8)
+    assert {(one.n_heads, one.key_dim, one.window) for one in usual.layers} == {(2, 16, 32)}
+
+
+def test_layers_of_an_unknown_type_may_differ() -> None:
+    shape = shape_from({**UNKNOWN, "n_layer": 3, "head_dim": 64, "per_layer_config": {"01": {"head_dim": 256}}})
+    assert [layer.key_dim for layer in shape.layers] == [64, 256, 64]
+
+
+@pytest.mark.parametrize(
+    ("config", "context", "batch", "right"),
+    [  # shared cases: 2 x heads x head_dim x 2 bytes a layer, windows hold w - 1
+        ({"model_type": "gpt2"}, 8192, 1, 301_989_888),
+        (
+            {"model_type": "glm4_moe", "hidden_size": 5120, "num_attention_heads": 96, "num_key_value_heads": 8}
+            | {"head_dim": 128, "num_hidden_layers": 92},
+            1,
+            1,
+            376_832,
+        ),
+        (GEMMA4_48B, 1, 1, 344_064),
+        (GEMMA4_48B, 32_768, 1, 872_087_552),
+        (GPT_OSS | {"num_hidden_layers": 36}, 1, 1, 73_728),
+        (GPT_OSS | {"num_hidden_layers": 24}, 8192, 32, 6_542_327_808),
+        ({"model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192, "num_attention_heads": 64}
+         | {"num_key_value_heads": 8}, 1, 1, 327_680),
+        ({"model_type": "mixtral"}, 1, 1, 131_072),
+        (DEEPSEEK_V3, 1, 1, 70_272),
+        (DEEPSEEK_V3, 65_536, 1, 4_605_345_792),
+    ],
+)  # fmt: skip
+def test_bytes_are_those_derived_by_hand(config: Small, context: int, batch: int, right: int) -> None:
+    assert cache_bytes(shape_from(config), context, batch) == right
+
+
+def test_two_head_widths_in_one_cache() -> None:
+    shape = shape_from(GEMMA4_48B)
+    assert [(one.n_heads, one.key_dim) for one in shape.layers[4:6]] == [(8, 256), (1, 512)]
+    assert cache_bytes(shape, 5001) - cache_bytes(shape, 5000) == 16_384
+    without = shape_from(GEMMA4_48B | {"attention_k_eq_v": False})
+    assert (without.layers[5].n_heads, without.layers[5].key_dim) == (8, 512)
+
+
+def test_latents_in_four_bits_and_unfolded() -> None:
+    shape = shape_from(DEEPSEEK_V3)
+    assert cache_bytes(shape, 65_536, 1, CACHE_PRECISIONS["int4"]) == 1_439_170_560
+    assert 2 * sum(layer.unfolded for layer in shape.layers) == 4_997_120 and "latent" in shape.remarks
+
+
+@pytest.mark.parametrize("config", [{"model_type": "mistral", **BASE}, {"model_type": "mine", **BASE}, GEMMA3 | BASE])
+def test_a_window_of_zero_is_no_window(config: Small) -> None:
+    shape = shape_from(config | {"sliding_window": 0})
+    assert all(layer.window is None for layer in shape.layers) and "windowless" in shape.remarks
+    assert cache_bytes(shape, 1) > 0
+    with pytest.raises(TfvizError, match="sliding_window is -1"):
+        shape_from(config | {"sliding_window": -1})
+
+
+def test_a_window_of_zero_that_transformers_itself_writes_is_none() -> None:
+    saved = hf.AutoConfig.for_model("qwen2_moe", **BASE).to_dict()
+    assert saved["sliding_window"] == 0
+    assert all(layer.window is None for layer in read_config(json.dumps(saved)).layers)
+
+
+def test_an_entry_that_the_models_code_does_not_read_changes_nothing() -> None:
+    assert shape_from({"model_type": "gpt2", "head_dim": 128, "num_key_value_heads": 2}).layers == (
+        shape_from({"model_type": "gpt2"}).layers
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"text_config": {"tie_word_embeddings": None}}, {"tie_word_embeddings": False}])
+def test_the_text_part_of_a_model_with_a_tower_is_planned_and_the_tower_is_said(more: Small) -> None:
+    text = {**QWEN3_VL["text_config"], **more.get("text_config", {})}
+    shape = shape_from({**QWEN3_VL, **more, "text_config": text})
+    assert cache_bytes(shape, 1) == 114_688 and "tower" in shape.remarks and shape.family == "decoder"
+
+
+def test_a_text_part_that_lies_flat_in_the_outer_config_is_read() -> None:
+    flat = {"num_hidden_layers": 28, "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2}
+    shape = shape_from({"model_type": "qwen2_vl", **flat, "vision_config": {"depth": 32}})
+    assert cache_bytes(shape, 1) == 28 * 2 * 128 * 2 * 2 and "tower" in shape.remarks
+    assert "tower" not in shape_from({"model_type": "llama", **BASE}).remarks

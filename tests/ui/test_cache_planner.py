@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.inference.test_memory_plan import MODEL
+from tests.sources.test_cache_config import GPT_OSS
 from tfviz.errors import TfvizError
-from tfviz.inference.cache_size import CACHE_PRECISIONS, CacheLayer, CacheShape, cache_bytes
+from tfviz.inference.cache_size import CACHE_PRECISIONS, CacheLayer, CacheShape, Packed, cache_bytes
+from tfviz.inference.memory_plan import plan
+from tfviz.inference.memory_shapes import Load
 from tfviz.messages import LANGUAGES
-from tfviz.sources.cache_config import read_config
+from tfviz.sources.cache_config import read_config, shape_from
 from tfviz.ui.components.picture import Picture, payload
 from tfviz.ui.i18n import Translator, megabytes
 from tfviz.ui.tabs.cache import planner
 from tfviz.ui.tabs.cache.planner import TRIES
 from tfviz.ui.tabs.cache.planner_picture import PRECISIONS, Wish, badges, picture, weight_bytes, whole_bytes, within
+from tfviz.ui.tabs.speed.memory_picture import notes
 
 EN = Translator("en")
 WISH = Wish(1000, 2, "fp16", 1024**2, 0.0, None, 10)
@@ -97,9 +102,35 @@ def test_a_single_token_is_called_one() -> None:
     assert "1 token fits, 2 do not" in drawn.badges[1].text and "is 1 token ×" in drawn.panels[1].note
 
 
+def test_one_page_size_for_windows_and_full_layers_is_said() -> None:
+    shape, wish = shape_from(GPT_OSS | {"num_hidden_layers": 24}), replace(WISH, context=8192, batch=32)
+    note = picture(shape, wish, EN).panels[2].note
+    assert "pages of one size for all layers sets aside 12.0 GiB" in note and "a window of 128 holds 127" in note
+    sliding = replace(HYBRID, layers=HYBRID.layers[:1])
+    assert "pages" not in picture(sliding, WISH, EN).panels[2].note
+
+
 def test_windows_alone_fit_any_text() -> None:
     sliding = replace(HYBRID, layers=HYBRID.layers[:1])
     assert "any number of" in picture(sliding, WISH, EN).panels[0].html
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_file_says_of_itself_and_what_is_left_out_is_said(language: str) -> None:
+    t = Translator(language)
+    packed = replace(HYBRID, remarks=("tower",), packed=Packed("gptq", 4))
+    for draws in (picture(packed, WISH, t).notes, memory_notes(packed, t)):
+        assert t("cache.planner.remark.tower") in draws
+        assert any("4" in note and "(gptq)" in note for note in draws)
+    (unsaid,) = picture(replace(HYBRID, packed=Packed()), WISH, t).notes
+    assert unsaid == t("cache.planner.packed.some")
+    (method,) = picture(replace(HYBRID, packed=Packed("eetq")), WISH, t).notes
+    assert "(eetq)" in method and "None" not in method
+
+
+def memory_notes(shape: CacheShape, t: Translator) -> list[str]:
+    model = replace(MODEL, cache=shape)
+    return notes(model, Load(10), 1e12, plan(model, Load(10)), t)
 
 
 def test_what_keeps_no_cache_is_said() -> None:

@@ -71,6 +71,13 @@ def test_what_does_not_fit_and_what_is_not_trained_is_said() -> None:
     assert "planned in mixed precision" in " ".join(drawn(Load(10, training=True, precision="int4")).notes)
 
 
+def test_experts_in_one_block_are_said_to_stay_floats() -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = model_from(json.dumps({"model_type": "mixtral", **sizes, "num_key_value_heads": 2, "vocab_size": 100}))
+    shown = picture(model, Load(10, precision="int4"), GIB, Checks(FOUND, 1.0), WHERE, EN)
+    assert any("stay floats here" in note for note in shown.notes)
+
+
 @pytest.mark.parametrize("one", memory.TRIES, ids=lambda one: one.key)
 def test_every_example_is_drawn(one: Any) -> None:
     values = {**CONTROLS, **one.values}

@@ -65,6 +65,14 @@ class CacheLayer:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """How a checkpoint's own file is quantised; what is planned here does not depend on it."""
+
+    method: str = ""
+    bits: int | None = None  # None: its config does not say
+
+
+@dataclass(frozen=True)
 class CacheShape:
     """A model as far as its cache goes. An encoder has no layers here: it keeps nothing."""
 
@@ -75,6 +83,7 @@ class CacheShape:
     n_parameters: int | None = None  # of the whole model, where it is known
     n_query_heads: int = 0  # of one layer, for what keys and values of all heads would take
     remarks: Sequence[str] = ()  # keys of sentences: what was assumed or left out
+    packed: Packed | None = None  # the file is quantised
 
     @cached_property
     def kinds(self) -> dict[CacheLayer, int]:

@@ -7,7 +7,9 @@ the text names is ever opened.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,28 +22,42 @@ from tfviz.errors import Phrase, TfvizError
 from tfviz.inference.cache_size import CacheLayer, CacheShape
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import CatalogEntry
+from tfviz.sources.config_names import class_of, known_names
+from tfviz.sources.packed_config import packed
 from tfviz.sources.scratch import ScratchModel
 
 LONGEST = 200_000  # letters of a config.json; real ones have a few thousand
 MOST_LAYERS, LARGEST, DEEPEST = 1000, 1 << 34, 3
-SYNONYMS = {  # the name that most configs use -> other names for the same number
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "multi_query_group_num", "kv_n_heads"),
-    "head_dim": ("kv_channels", "d_kv", "attention_head_dim", "head_size"),
-    "hidden_size": ("n_embd", "d_model", "dim"),
-    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length", "n_ctx"),
+SYNONYMS = {  # the name that most configs use -> other names for the same number, in files of unknown model types
+    one: others.split()
+    for one, others in {
+        "num_hidden_layers": """n_layer n_layers num_layers num_layer decoder_layers num_decoder_layers n_blocks
+            num_blocks""",
+        "num_attention_heads": """n_head n_heads num_heads num_head attention_heads decoder_attention_heads
+            num_query_heads""",
+        "num_key_value_heads": """num_kv_heads n_kv_heads n_kv_head n_head_kv n_heads_kv num_heads_kv num_head_kv
+            num_query_groups n_query_groups num_attention_groups multi_query_group_num kv_n_heads kv_heads
+            num_kv_attention_heads num_attention_kv_heads""",
+        "head_dim": "kv_channels d_kv d_head dim_head attention_head_dim attention_head_size head_size head_width",
+        "hidden_size": "n_embd n_embed d_model dim model_dim embed_dim embedding_dim n_hidden",
+        "max_position_embeddings": """n_positions max_seq_len max_seq_length max_sequence_length seq_length seq_len
+            n_ctx context_length block_size""",
+        "sliding_window": "sliding_window_size window_size attention_window local_window_size local_attention_window",
+    }.items()
 }
 PATTERN = "sliding_window_pattern"  # every how many layers one looks at everything
-LAYER_COUNTS = {"num_hidden_layers", *SYNONYMS["num_hidden_layers"], "decoder_layers", "num_decoder_layers"}
-WHOLE = {*SYNONYMS, *(name for names in SYNONYMS.values() for name in names), *LAYER_COUNTS} | set(
-    """encoder_layers encoder_attention_heads decoder_attention_heads sliding_window attention_window_size
+LAYER_COUNTS = {"num_hidden_layers", *SYNONYMS["num_hidden_layers"]}
+WHOLE = {*SYNONYMS, "decoder_layers", "num_decoder_layers", "num_kv_heads"} | set(
+    """encoder_layers encoder_attention_heads decoder_attention_heads attention_window_size
     attention_chunk_size kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim global_head_dim
     num_global_key_value_heads attn_layer_period mamba_n_heads mamba_d_head mamba_expand""".split()
 )
+NONE_AT_ZERO = {"head_dim", "sliding_window", *SYNONYMS["sliding_window"], "attention_chunk_size"}
+GUESSED = WHOLE | {name for names in SYNONYMS.values() for name in names}
 FROM_ZERO = {"num_kv_shared_layers", "max_window_layers", "attn_layer_offset", PATTERN}
 SWITCHES = set(
-    """is_encoder_decoder is_decoder use_sliding_window multi_query new_decoder_architecture attention_k_eq_v""".split()
+    """is_encoder_decoder is_decoder use_sliding_window multi_query multi_query_attention new_decoder_architecture
+    attention_k_eq_v""".split()
 )
 LISTS = set(
     """layer_types layers_block_type block_types full_attn_idxs attn_layer_indices no_rope_layers
@@ -81,7 +97,7 @@ def parsed(text: str) -> dict[str, Any]:
     if len(text) > LONGEST:
         raise TfvizError("cache.planner.error.long", n=f"{len(text):,}", most=f"{LONGEST:,}")
     try:
-        read = json.loads(text.removeprefix("\ufeff"))  # some have "Infinity" where nobody reads
+        read = json.loads(text.removeprefix("\ufeff"), object_hook=_infinity)
     except json.JSONDecodeError as error:
         raise TfvizError("cache.planner.error.json", line=f"{error.lineno:,}", column=f"{error.colno:,}") from error
     except RecursionError as error:
@@ -93,19 +109,23 @@ def parsed(text: str) -> dict[str, Any]:
     return read
 
 
+def _infinity(read: dict[str, Any]) -> Any:
+    """transformers writes infinity as an object, since JSON has no such number."""
+    infinite = {"Infinity": math.inf, "-Infinity": -math.inf}
+    return infinite.get(str(read.get("__float__")), read) if "__float__" in read else read
+
+
 def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:
     """The same for a config that has been parsed."""
-    kept = _checked(config)
+    kept = _checked(config, class_of(config.get("model_type")))
     kind = str(kept.get("model_type") or "")
-    resolved, guessed = _resolved(kept, kind)
+    resolved, remarks = _resolved(kept, kind)
     named = label or _name(config) or kind or "config.json"
-    try:
+    with in_a_sentence(kind):  # layers that differ in ways of their own, or no text model
         shape = _shape(resolved, _family(config, resolved), named)
-    except TfvizError:
-        raise
-    except Exception as error:  # a config whose layers differ in ways of its own, or that has no text model
-        raise _misfit(kind, error) from error
-    return replace(shape, remarks=(*shape.remarks, "guessed")) if guessed and shape.layers else shape
+    if any(_is_windowless(one) for one in (config, *(config.get(part) for part in TEXT_PARTS))):
+        remarks.append("windowless")
+    return replace(shape, remarks=(*shape.remarks, *remarks), packed=packed(config))
 
 
 def _shape(config: Any, family: str, label: str) -> CacheShape:
@@ -113,8 +133,9 @@ def _shape(config: Any, family: str, label: str) -> CacheShape:
     limit = _limit(text)
     if family == "encoder":
         return CacheShape(label, family, (), limit)
-    layers, remarks = _layers(text, encoder_decoder=family == "encoder-decoder")
-    heads = _whole(text, "num_attention_heads", optional=True) or 0
+    configs = layer_configs(text)
+    layers, remarks = _layers(text, configs, encoder_decoder=family == "encoder-decoder")
+    heads = max((_whole(one, "num_attention_heads", optional=True) or 0 for one in configs), default=0)
     return CacheShape(label, family, tuple(layers), limit, None, heads, tuple(dict.fromkeys(remarks)))
 
 
@@ -133,7 +154,9 @@ def shape_of(loaded: LoadedModel) -> CacheShape:
     if isinstance(loaded, ScratchModel):
         shape = _of_ours(loaded.transformer.config, loaded.label)
     else:
-        shape = _shape(loaded.model.config, loaded.family, loaded.label)
+        config: Any = loaded.model.config
+        with in_a_sentence(config.model_type):
+            shape = _shape(config, loaded.family, loaded.label)
     return replace(shape, n_parameters=loaded.n_parameters)
 
 
@@ -162,33 +185,45 @@ def _of_ours(config: TransformerConfig, label: str) -> CacheShape:
 # ---- what a text may say
 
 
-def _checked(config: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The entries that matter, each of its right type and size; everything else is left behind."""
+def _checked(config: Mapping[str, Any], cls: Any = None, depth: int = 0) -> dict[str, Any]:
+    """The entries that matter, each of its right type and size; everything else is left behind, and what a model of
+    `cls` (None: an unknown one) does not listen to."""
     kept: dict[str, Any] = {}
+    whole = GUESSED if cls is None else WHOLE | {own for name, own in cls.attribute_map.items() if name in WHOLE}
     for name, value in config.items():
         if name in NESTED and isinstance(value, Mapping) and depth < DEEPEST:
-            kept[name] = _checked(value, depth + 1)
+            kept[name] = _checked(value, class_of(value.get("model_type"), cls, name), depth + 1)
         elif name == PER_LAYER and isinstance(value, Mapping) and depth < DEEPEST:
             items = list(value.items())[:MOST_LAYERS]
-            kept[name] = {str(i): _checked(own, DEEPEST) for i, own in items if isinstance(own, Mapping)}
-        elif name in SWITCHES:
-            if not isinstance(value, bool | None):
-                raise TfvizError("cache.planner.error.switch", name=name, value=_shown(value))
-            kept[name] = value
-        elif name in LISTS and value is not None:
-            kept[name] = _list(name, value)
+            kept[name] = {str(i): _checked(own, cls, DEEPEST) for i, own in items if isinstance(own, Mapping)}
         elif name == "model_type" and isinstance(value, str):
             kept[name] = value[:60]
-        elif name == PATTERN and isinstance(value, str):
-            kept[name] = value[:100]  # EXAONE: "LLLG"
-        elif name in WHOLE or name in FROM_ZERO:
-            kept[name] = _number(name, value)
+        elif cls is None or name in known_names(cls):
+            kept |= _one_checked(name, value, whole)
     return kept
+
+
+def _one_checked(name: str, value: Any, whole: set[str]) -> dict[str, Any]:
+    """The entry, if it is one that a cache depends on; nothing otherwise."""
+    if name in SWITCHES:
+        if not isinstance(value, bool | None):
+            raise TfvizError("cache.planner.error.switch", name=name, value=_shown(value))
+        return {name: value}
+    if name in LISTS and value is not None:
+        return {name: _list(name, value)}
+    if name == PATTERN and isinstance(value, str):
+        return {name: value[:100]}  # EXAONE: "LLLG"
+    return {name: _number(name, value)} if name in whole or name in FROM_ZERO else {}
+
+
+def _is_windowless(config: Any) -> bool:
+    """Whether its window is 0, which some files say where there is none."""
+    return isinstance(config, Mapping) and type(config.get("sliding_window")) is int and config["sliding_window"] == 0
 
 
 def _number(name: str, value: Any) -> int | None:
     low, high = int(name not in FROM_ZERO), MOST_LAYERS if name in LAYER_COUNTS else LARGEST
-    if value is None:
+    if value is None or (value == 0 and value is not False and name in NONE_AT_ZERO):
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=low)
@@ -217,16 +252,29 @@ def _name(config: Mapping[str, Any]) -> str:
 # ---- from names to layers
 
 
-def _resolved(kept: dict[str, Any], kind: str) -> tuple[Any, bool]:
-    """(an object with the config's numbers, whether its names had to be guessed)"""
+def _resolved(kept: dict[str, Any], kind: str) -> tuple[Any, list[str]]:
+    """(an object with the config's numbers, remarks: names were guessed, other parts are not counted)"""
     if kind not in CONFIG_MAPPING:
         inside = next((kept[part] for part in TEXT_PARTS if isinstance(kept.get(part), dict)), None)
+        beside = ["tower"] if inside is not None else []
         if inside is not None and inside.get("model_type") in CONFIG_MAPPING:
-            return _resolved(inside, inside["model_type"])
-        return _plain({**(inside or {}), **kept}), True
+            resolved, remarks = _resolved(inside, inside["model_type"])
+            return resolved, [*dict.fromkeys([*remarks, "guessed", *beside])]
+        return _plain({**(inside or {}), **kept}), ["guessed", *beside]
+    with in_a_sentence(kind):
+        made = CONFIG_MAPPING[kind](**{name: value for name, value in kept.items() if name != "model_type"})
+        whole = made.is_encoder_decoder or made.get_text_config(decoder=True) is made
+    return made, [] if whole else ["tower"]
+
+
+@contextmanager
+def in_a_sentence(kind: str) -> Iterator[None]:
+    """transformers' classes raise many kinds of errors for numbers that do not fit together: all leave as one."""
     try:
-        return CONFIG_MAPPING[kind](**{name: value for name, value in kept.items() if name != "model_type"}), False
-    except Exception as error:  # transformers' configs raise many kinds for numbers that do not fit together
+        yield
+    except TfvizError:
+        raise
+    except Exception as error:
         raise _misfit(kind, error) from error
 
 
@@ -242,16 +290,23 @@ def _misfit(kind: str, error: Exception) -> TfvizError:
 
 def _plain(kept: dict[str, Any]) -> SimpleNamespace:
     """By the names that configs commonly use, for a model that transformers does not know."""
-    plain = dict(kept)
+    plain = {**(kept.get("attn_config") or {}), **kept}
+    if plain.get("multi_query_attention") is False:
+        plain.pop("multi_query_group_num", None)  # ChatGLM names it all the same
     for name, others in SYNONYMS.items():
         if plain.get(name) is None:
-            plain[name] = next((kept[other] for other in others if kept.get(other) is not None), None)
+            plain[name] = next((plain[other] for other in others if plain.get(other) is not None), None)
+    plain["multi_query"] = plain.get("multi_query") or plain.get("multi_query_attention")
     if plain.get("use_sliding_window") is False:
         plain["sliding_window"] = None
     window, every, n = plain.get("sliding_window"), plain.get(PATTERN), plain["num_hidden_layers"]
     if window and isinstance(every, int) and every and n and not plain.get("layer_types"):
         plain["layer_types"] = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(n)]
-    return SimpleNamespace(**{"is_encoder_decoder": False, "use_cache": True, "model_type": "", **plain})
+    own = {int(i): one for i, one in (plain.pop(PER_LAYER, None) or {}).items() if i.isdecimal()}
+    made = SimpleNamespace(**{"is_encoder_decoder": False, "use_cache": True, "model_type": "", **plain})
+    if own and n:
+        made.per_layer_config = [SimpleNamespace(**{**vars(made), **own.get(i, {})}) for i in range(n)]
+    return made
 
 
 def _text_part(config: Any) -> Any:
@@ -274,9 +329,16 @@ def _family(config: Mapping[str, Any], resolved: Any) -> str:
     return "decoder" if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(text, "use_cache") else "encoder"
 
 
-def _layers(text: Any, encoder_decoder: bool) -> tuple[list[CacheLayer], list[str]]:
+def layer_configs(text: Any) -> list[Any]:
+    """A config for each layer: they differ where a model's layers have heads of several widths (Gemma 4)."""
+    n = _whole(text, "num_decoder_layers", optional=True) or _whole(text, "num_hidden_layers")
+    own = getattr(text, PER_LAYER, None)
+    return list(own) if own is not None and len(own) == n else [text] * n
+
+
+def _layers(text: Any, configs: list[Any], encoder_decoder: bool) -> tuple[list[CacheLayer], list[str]]:
     remarks: list[str] = []
-    made = [_layer(layer, kind, remarks) for layer, kind in _kinds(text)]
+    made = [_layer(layer, kind, remarks) for layer, kind in _kinds(text, configs)]
     modes = getattr(text, "kv_sharing_modes", None) or [None] * len(made)
     made = [CacheLayer("shared") if mode == "reuse" else one for mode, one in zip(modes, made, strict=True)]
     if encoder_decoder:
@@ -288,21 +350,18 @@ def _layers(text: Any, encoder_decoder: bool) -> tuple[list[CacheLayer], list[st
     return made, remarks
 
 
-def _kinds(text: Any) -> Iterator[tuple[Any, str]]:
+def _kinds(text: Any, configs: list[Any]) -> Iterator[tuple[Any, str]]:
     """(its config, what it does) for each layer."""
-    n = _whole(text, "num_decoder_layers", optional=True) or _whole(text, "num_hidden_layers")
-    own = getattr(text, "per_layer_config", None)
-    layers = list(own) if own is not None and len(own) == n else [text] * n
     types = getattr(text, "layer_types", None)
-    if types is not None and len(types) != n:
-        raise TfvizError("cache.planner.error.layer_types", n=n, given=len(types))
-    for i, layer in enumerate(layers):
+    if types is not None and len(types) != len(configs):
+        raise TfvizError("cache.planner.error.layer_types", n=len(configs), given=len(types))
+    for i, layer in enumerate(configs):
         if types is not None:
             yield layer, types[i]
-        elif getattr(layer, "sliding_window", None) is not None:
+        elif getattr(layer, "sliding_window", None):
             yield layer, "sliding_attention"
         else:
-            chunked = getattr(layer, "attention_chunk_size", None) is not None
+            chunked = getattr(layer, "attention_chunk_size", None)
             yield layer, "chunked_attention" if chunked else "full_attention"
 
 
@@ -313,6 +372,8 @@ def _layer(layer: Any, said: str, remarks: list[str]) -> CacheLayer:
     if kind == "state":
         return CacheLayer("state")
     remarks += ["beside"] * (said in BESIDE) + ["indexed"] * (said == INDEXED)
+    if kind in WINDOWS and getattr(layer, WINDOWS[kind], None) == 0:
+        kind = "full"
     window = None if kind == "full" else _whole(layer, WINDOWS[kind])
     rank = _whole(layer, "kv_lora_rank", optional=True)
     if rank is not None:
@@ -332,11 +393,12 @@ def _heads(layer: Any) -> int:
 
 
 def _kv_heads(layer: Any) -> int:
-    """Falcon says it with switches, most others with a number; without either every head has its own."""
-    if getattr(layer, "new_decoder_architecture", None) is False:
-        return 1 if layer.multi_query else _heads(layer)
+    """By a number in most configs, by a switch in some (Falcon, StarCoder); without either every head has its own."""
     said = [_whole(layer, name, optional=True) for name in ("num_key_value_heads", "num_kv_heads")]
-    return next((one for one in said if one is not None), _heads(layer))
+    number: int | None = next((one for one in said if one is not None), None)
+    if number is None or getattr(layer, "new_decoder_architecture", None) is False:
+        return 1 if getattr(layer, "multi_query", None) else _heads(layer)
+    return number
 
 
 def _dims(layer: Any, heads: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ a text that anybody pasted may not ask for a model that takes minutes even on pa
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from math import isfinite
+from math import isinf
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -15,28 +15,31 @@ from transformers.activations import ACT2FN
 
 from tfviz.errors import Phrase, TfvizError
 from tfviz.sources.cache_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT_PARTS, _shown
+from tfviz.sources.config_names import declared, known_names
 
-LARGEST, MOST_PARTS, MOST_ENTRIES, MOST_LETTERS = 1 << 28, 4096, 1000, 100
+LARGEST, MOST_PARTS, MOST_ENTRIES, MOST_LETTERS = 1 << 28, 1 << 14, 1000, 100
 PART_COUNT = re.compile(r"(layer|block|expert|head|group|code)s?(_|$)")  # numbers that models count modules by
 SIZES = re.compile(r"dim|size|width|hidden|intermediate|vocab|position|length|window")
-WIDTHS = ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "ffn_hidden_size")
+WIDTHS = """intermediate_size ffn_dim d_ff n_inner ffn_hidden_size hidden_dim d_ffn ffn_size dim_feedforward
+    feed_forward_size""".split()
 FROM_ONE = {"vocab_size", "embedding_size", "encoder_ffn_dim", "decoder_ffn_dim", *WIDTHS}  # others may be 0 or -1
 ACTIVATION = re.compile(
     r"^(hidden_act|activation|activation_function|hidden_activation|dense_act_fn|feed_forward_proj)$"
 )
 DENIED = {field.name for field in fields(PreTrainedConfig)} - {"is_encoder_decoder"} | set(
     """rope_parameters rope_scaling quantization_config vision_config audio_config backbone_config backbone
-    use_pretrained_backbone use_timm_backbone attn_implementation compression_config generation_config""".split()
+    use_pretrained_backbone use_timm_backbone attn_implementation compression_config generation_config
+    torch_dtype""".split()
 )
 PLAIN = "int float bool str list dict None"  # of an entry that no class declares
 
 
 def entries(said: Mapping[str, Any], cls: Any) -> dict[str, Any]:
-    """Those that `cls` has, checked; ids of tokens and whatever names a file or code are left behind."""
-    declared = {field.name: str(field.type) for field in fields(cls)}
-    known = (set(declared) | set(cls.attribute_map)) - DENIED
-    names = [name for name in said if name in known and not name.endswith("_id")]
-    return {name: entry(name, said[name], declared.get(cls.attribute_map.get(name, name), PLAIN)) for name in names}
+    """Those that a model of `cls` listens to, checked. Ids of tokens (but for the padding's, which tables look at)
+    and what names a file or code are left behind."""
+    types, known = declared(cls), known_names(cls) - DENIED
+    names = [name for name in said if name in known and (not name.endswith("_id") or name == "pad_token_id")]
+    return {name: entry(name, said[name], types.get(cls.attribute_map.get(name, name), PLAIN)) for name in names}
 
 
 def check_outline(config: Mapping[str, Any]) -> None:
@@ -57,7 +60,7 @@ def check_outline(config: Mapping[str, Any]) -> None:
 def entry(name: str, value: Any, declared: str = PLAIN, depth: int = 0) -> Any:
     """The value, if it is of a declared type and within limits; a sentence with what is allowed otherwise."""
     kinds = set(re.findall(r"[A-Za-z]+", declared))
-    if value is None and "None" in kinds:
+    if value is None and kinds & {"None", "Optional"}:
         return None
     if isinstance(value, bool) and "bool" in kinds:
         return value
@@ -66,7 +69,7 @@ def entry(name: str, value: Any, declared: str = PLAIN, depth: int = 0) -> Any:
         if "int" in kinds and not low <= value <= high:
             raise refused(name, value, "whole", low=_minus(low), high=f"{high:,}")
         return value
-    if isinstance(value, float) and "float" in kinds and isfinite(value) and abs(value) < 1e12:
+    if isinstance(value, float) and "float" in kinds and (abs(value) < 1e12 or isinf(value)):  # Mamba's steps: no end
         return value
     if isinstance(value, str) and kinds & {"str", "Literal"} and len(value) <= MOST_LETTERS:
         if ACTIVATION.match(name) and value.removeprefix("gated-") not in ACT2FN:
@@ -74,14 +77,14 @@ def entry(name: str, value: Any, declared: str = PLAIN, depth: int = 0) -> Any:
         return value
     if isinstance(value, list) and kinds & {"list", "tuple"} and len(value) <= MOST_ENTRIES and depth < DEEPEST:
         return [entry(name, one, PLAIN, depth + 1) for one in value]
-    if isinstance(value, Mapping) and "dict" in kinds and len(value) <= MOST_LETTERS and depth < DEEPEST:
+    if isinstance(value, Mapping) and "dict" in kinds and len(value) <= MOST_ENTRIES and depth < DEEPEST:
         items = [(str(key), one) for key, one in value.items() if str(key) not in DENIED]
         return {key: entry(key, one, PLAIN, depth + 1) for key, one in items}
     raise _unfit(name, value, kinds, depth)
 
 
 def _ends(name: str, depth: int) -> tuple[int, int]:
-    few = (PART_COUNT.search(name) is not None and not SIZES.search(name)) or depth > 0
+    few = (PART_COUNT.search(name) is not None or depth > 0) and not SIZES.search(name)
     high = MOST_LAYERS if name in LAYER_COUNTS or "layers" in name else MOST_PARTS if few else LARGEST
     return int(name in FROM_ONE) or -1, high
 

@@ -11,7 +11,7 @@ from tfviz.config import TransformerConfig
 from tfviz.inference.memory_shapes import Forward, LayerShape
 from tfviz.inference.precision.int8 import _is_conv1d
 from tfviz.sources.activation_cost import activation_tensors
-from tfviz.sources.cache_config import _dims, _heads, _kv_heads
+from tfviz.sources.cache_config import _dims, _heads, _kv_heads, layer_configs
 from tfviz.sources.layer_blocks import is_norm
 from tfviz.sources.weight_shapes import HEAD, LAYER, Held, held_by, kind_of
 
@@ -21,7 +21,9 @@ POSITIONS = re.compile(r"(^|\.)(wpe|embed_positions)\.")  # looked up in the pas
 
 def forward_of(model: nn.Module, config: Any) -> Forward:
     """The layers by what passes through them, read off the shapes of their matrices and the config's heads."""
-    text = config if isinstance(config, TransformerConfig) else config.get_text_config(decoder=True)
+    whole = config if isinstance(config, TransformerConfig) else config.get_text_config(decoder=True)
+    configs = _layer_configs(whole)
+    text = configs[0]
     d_model = _number(text, "d_model", "hidden_size")
     groups: dict[tuple[str, int], list[Held]] = {}
     everything = held_by(model)
@@ -35,9 +37,9 @@ def forward_of(model: nn.Module, config: Any) -> Forward:
     turns = any("rotary" in type(one).__name__.lower() for one in model.modules())
     outside = d_model * any(POSITIONS.search(one.name) for one in everything)
     shapes: Counter[LayerShape] = Counter()
-    for (path, _), inside in groups.items():
+    for (path, index), inside in groups.items():
         stack = ("decoder" if "decoder" in path else "encoder") if two else "self"
-        heads = _head_numbers(config, text, stack)
+        heads = _head_numbers(config, configs[min(index, len(configs) - 1)], stack)
         layer = _layer(inside, text, d_model, stack, experts, heads)
         rope = 2 * layer.query // layer.heads if turns and layer.heads else 0
         biased = any(f"{path}." in one.name and "relative_attention_bias" in one.name for one in everything)
@@ -48,6 +50,12 @@ def forward_of(model: nn.Module, config: Any) -> Forward:
         layers = dict.fromkeys(layers, meant)
     shifted = any("final_logits_bias" in name for name, _ in model.named_buffers())
     return Forward(tuple(layers.items()), d_model, _vocabulary(model, text), *_table(model), shifted)
+
+
+def _layer_configs(text: Any) -> list[Any]:
+    """A config for each layer; one for them all where it does not say how many there are."""
+    counted = not isinstance(text, TransformerConfig) and _number(text, "num_decoder_layers", "num_hidden_layers")
+    return layer_configs(text) if counted else [text]
 
 
 def _is_pre(model: nn.Module, config: Any) -> bool:
@@ -75,7 +83,7 @@ def _layer(
     attention, norms, rms, named = False, 0, False, ""
     for held in inside:
         kind, shape = kind_of(held, None), tuple(held.parameter.shape)
-        if kind in parts and len(shape) > 1:
+        if kind in parts and 1 < len(shape) < 4 - (kind == "feed_forward"):
             parts[kind].append(shape[::-1] if any(_is_conv1d(one) for one in held.owners) else shape)
         norms += kind == "norm" and held.name.endswith("weight") and shape == (d_model,)
         rms = rms or (kind == "norm" and bool(RMS.search(type(held.owners[0]).__name__)))

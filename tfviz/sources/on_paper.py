@@ -4,6 +4,7 @@ A config is data: only entries that transformers' own config class of that model
 (tfviz.sources.config_entries); code of a repository is never run, and nothing is looked up.
 """
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +13,17 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tfviz.errors import TfvizError
 from tfviz.sources.building import in_turn
-from tfviz.sources.cache_config import TEXT_PARTS, _misfit, _name
+from tfviz.sources.cache_config import TEXT_PARTS, _name, in_a_sentence
 from tfviz.sources.config_entries import MOST_LETTERS, entries
 from tfviz.sources.huggingface import _classes
 from tfviz.sources.locate import check_config
+from tfviz.sources.text_inside import without_towers, wrapper
+
+logger = logging.getLogger(__name__)
 
 SECONDS = 5.0  # that a model on paper may take
 
@@ -54,28 +59,39 @@ def on_paper(cls: Any, config: Any) -> nn.Module:
 
 def built(config: Mapping[str, Any]) -> tuple[nn.Module, Any] | None:
     """(the text model, its config); None for a model_type that transformers does not know."""
+    around = wrapper(config)
+    if around is not None:
+        cls, whole = around
+        try:
+            return without_towers(on_paper(cls, whole)), whole.get_text_config(decoder=True)
+        except TfvizError:
+            raise
+        except Exception:  # many kinds: a tower that needs a package, or reads a tensor's values
+            logger.info("no %s on paper: its text part alone", whole.model_type, exc_info=True)
     kind, said = _text_part(config)
     if kind not in CONFIG_MAPPING:
         return None
+    if around is not None and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise TfvizError("speed.memory.error.tower", kind=around[1].model_type)
     check_config({"model_type": kind}, _name(config) or kind)  # a sentence where it reads no text
     cls = CONFIG_MAPPING[kind]
     kept = entries(said, cls)
+    if around is not None:
+        kept["tie_word_embeddings"] = getattr(around[1], "tie_word_embeddings", False)
+    elif "tie_word_embeddings" in config:  # beside a text part inside, where an unknown model says it
+        kept.setdefault("tie_word_embeddings", config["tie_word_embeddings"])
     named = config.get("architectures")
-    try:
+    with in_a_sentence(kind):
         made = cls(**kept)
-        made.architectures = [one[:MOST_LETTERS] for one in named[:1]] if named else None
+        made.architectures = [one[:MOST_LETTERS] for one in named[:1]] if named and around is None else None
         auto, _, _ = _classes(made)
         mapping = auto._model_mapping
         if type(made) not in mapping:
             raise TfvizError("speed.memory.error.no_text", kind=kind)
         chosen = mapping[type(made)]
         model = on_paper(chosen[0] if isinstance(chosen, tuple) else chosen, made)
-    except TfvizError:
-        raise
-    except Exception as error:  # transformers' classes raise many kinds for numbers that do not fit together
-        raise _misfit(kind, error) from error
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    if said.get("tie_word_embeddings") is False and made.tie_word_embeddings and head is not None:
+    if kept.get("tie_word_embeddings") is False and made.tie_word_embeddings and head is not None:
         head.weight = nn.Parameter(torch.empty_like(head.weight))  # transformers' T5 ties whatever its file says
     return model, made
 

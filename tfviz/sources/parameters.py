@@ -7,12 +7,14 @@ is counted by a formula, and said to be:
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import nn
 
 from tfviz.config import PRESETS, TransformerConfig
 from tfviz.errors import TfvizError
@@ -20,11 +22,14 @@ from tfviz.inference.memory_shapes import Forward, LayerShape, Matrix, Model, We
 from tfviz.model.transformer import Transformer
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.cache_config import (
+    SWITCHES,
+    SYNONYMS,
     TEXT_PARTS,
     _dims,
     _heads,
     _kv_heads,
     _plain,
+    in_a_sentence,
     parsed,
     shape_from,
     shape_of,
@@ -46,8 +51,14 @@ OWN_WORDS = {  # refusals of the cache's planner, said of the whole model
 
 def model_from(text: str, label: str = "") -> Model:
     """Of a config.json. `TfvizError` in one sentence for what is none, or what cannot be built."""
-    try:
+    with _in_own_words():
         return _model_from(text, label)
+
+
+@contextmanager
+def _in_own_words() -> Iterator[None]:
+    try:
+        yield
     except TfvizError as error:
         if error.key not in OWN_WORDS:
             raise
@@ -65,7 +76,7 @@ def _model_from(text: str, label: str) -> Model:
             built(config)  # names the entry, if it is a single one
         raise
     found = built(config)
-    weights, forward = _by_formula(config) if found is None else (weights_of(found[0]), forward_of(*found))
+    weights, forward = _by_formula(config) if found is None else _read_off(*found)
     return Model(shape.label, weights, forward, shape)
 
 
@@ -80,13 +91,22 @@ def model_of_entry(one: CatalogEntry) -> Model:
 
 def model_of(loaded: LoadedModel) -> Model:
     """Of a model in memory, by its own config: its tensors are not looked at."""
+    with _in_own_words():
+        return _model_of(loaded)
+
+
+def _model_of(loaded: LoadedModel) -> Model:
     if isinstance(loaded, ScratchModel):
         weights, forward = _ours(loaded.transformer.config)
     else:
         config: Any = loaded.model.config
-        model = on_paper(type(loaded.model), config)
-        weights, forward = weights_of(model), forward_of(model, config)
+        weights, forward = _read_off(on_paper(type(loaded.model), config), config)
     return Model(loaded.label, weights, forward, shape_of(loaded))
+
+
+def _read_off(model: nn.Module, config: Any) -> tuple[Weights, Forward]:
+    with in_a_sentence(config.model_type):  # layers of a kind that nobody has met yet
+        return weights_of(model), forward_of(model, config)
 
 
 def _ours(config: TransformerConfig) -> tuple[Weights, Forward]:
@@ -102,9 +122,11 @@ def _by_formula(config: Mapping[str, Any]) -> tuple[Weights, Forward]:
     """By the names that most configs use; what is not said is what LLaMA does."""
     parts = (config.get(part) for part in TEXT_PARTS)
     inside: Mapping[str, Any] = next((one for one in parts if isinstance(one, Mapping)), {})
-    said = {**config, **inside}
-    kept = {name: entry(name, said[name], _declared(name)) for name in (*_NAMES, *WIDTHS) if name in said}
+    attention = config.get("attn_config")
+    said = {**(attention if isinstance(attention, Mapping) else {}), **config, **inside}
+    kept = {name: entry(name, said[name], _declared(name)) for name in _NAMES if name in said}
     text = _plain(kept)
+    text.vocab_size = next((kept[name] for name in VOCABULARIES if kept.get(name)), None)
     d, n, vocabulary = (_needed(text, name) for name in ("hidden_size", "num_hidden_layers", "vocab_size"))
     heads, kv_heads = _heads(text), _kv_heads(text)
     key, value = _dims(text, heads)
@@ -140,13 +162,15 @@ def _by_formula(config: Mapping[str, Any]) -> tuple[Weights, Forward]:
     return Weights(counted(matrices), formula=True), Forward(((layer, n),), d, vocabulary, vocabulary * d, tied)
 
 
-_NAMES = """hidden_size n_embd d_model dim num_hidden_layers n_layer n_layers num_layers vocab_size num_attention_heads
-    n_head n_heads num_heads num_key_value_heads num_kv_heads n_kv_heads multi_query_group_num head_dim kv_channels
-    tie_word_embeddings""".split()
+VOCABULARIES = ("padded_vocab_size", "vocab_size", "n_vocab", "num_embeddings")
+_SWITCHES = {"tie_word_embeddings", *SWITCHES}
+_NAMES = sorted(
+    {*SYNONYMS, *(name for names in SYNONYMS.values() for name in names), *WIDTHS, *VOCABULARIES, *_SWITCHES}
+)
 
 
 def _declared(name: str) -> str:
-    return "bool | None" if name == "tie_word_embeddings" else "int | None"
+    return "bool | None" if name in _SWITCHES else "int | None"
 
 
 def _needed(text: Any, name: str) -> int:

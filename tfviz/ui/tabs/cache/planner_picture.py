@@ -38,7 +38,7 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
     """Facts, the curves, layers by kind, precisions; `measured` are numbers per token of the loaded model's layers."""
     from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes, largest_context
 
-    notes = [t(f"cache.planner.remark.{one}") for one in shape.remarks]
+    notes = [t(f"cache.planner.remark.{one}") for one in shape.remarks] + packed_note(shape, t)
     if shape.family == "encoder":
         return Picture([], notes=[t("cache.planner.encoder", model=shape.label)])
     if not any(layer.n_heads for layer in shape.layers):
@@ -61,7 +61,10 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
         Panel(html=facts(shape, wish, total, fits, room, weights, t), title=shape.label, wide=True),
         Panel(figure, t("cache.planner.figure"), said, wide=True),
         Panel(
-            html=_kinds(shape, wish, total, t), title=t("cache.planner.layers"), note=_held_note(shape, t), wide=True
+            html=_kinds(shape, wish, total, t),
+            title=t("cache.planner.layers"),
+            note=_held_note(shape, wish, t),
+            wide=True,
         ),
         Panel(
             html=_precisions(shape, wish, room, t),
@@ -71,6 +74,15 @@ def picture(shape: "CacheShape", wish: Wish, t: Translator, measured: Sequence[i
         ),
     ]
     return Picture(panels, badges(shape, wish, total, fits, room, measured, t), notes)
+
+
+def packed_note(shape: "CacheShape", t: Translator) -> list[str]:
+    """What the config says of its own file: quantised, by which method, in how many bits."""
+    if shape.packed is None:
+        return []
+    method, bits = shape.packed.method, shape.packed.bits
+    known = "bits" if bits else "method" if method else "some"
+    return [t(f"cache.planner.packed.{known}", method=f" ({method})" if method else "", bits=bits)]
 
 
 def within(shape: "CacheShape", wish: Wish) -> Wish:
@@ -177,11 +189,19 @@ def kind_bytes(shape: "CacheShape", wish: Wish) -> "list[tuple[CacheLayer, int, 
     ]
 
 
-def _held_note(shape: "CacheShape", t: Translator) -> str:
+def _held_note(shape: "CacheShape", wish: Wish, t: Translator) -> str:
+    """What a window holds; where other layers hold everything, also what one size of pages for them all would cost."""
+    from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes
+
     window = next((layer.window for layer in shape.layers if layer.window), None)
     if window is None:
         return ""
-    return t("cache.planner.window.note", window=f"{window:,}", held=f"{window - 1:,}")
+    said = t("cache.planner.window.note", window=f"{window:,}", held=f"{window - 1:,}")
+    if not shape.grows:
+        return said
+    paged = replace(shape, layers=tuple(replace(layer, window=None) for layer in shape.layers))
+    whole = cache_bytes(paged, wish.context, wish.batch, CACHE_PRECISIONS[wish.precision], wish.source)
+    return f"{said} {t('cache.planner.window.pages', whole=megabytes(whole))}"
 
 
 def _precisions(shape: "CacheShape", wish: Wish, room: int, t: Translator) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfviz.figures.speed_memory import memory_bars
 from tfviz.ui.components.picture import Badge, Panel, Picture, table
 from tfviz.ui.i18n import Translator, megabytes, significant
+from tfviz.ui.tabs.cache.planner_picture import packed_note
 
 if TYPE_CHECKING:  # torch comes with them
     from tfviz.inference.memory_shapes import Load, Model
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # torch comes with them
 ROWS = ("fp32", "bf16", "int8", "int8_weights", "int4")
 TRAINED = ("fp32", "bf16")
 WITHIN = 0.03  # of what was measured: weights and cache
+SAID_OF_THE_WHOLE = ("tower", "windowless")  # remarks of the cache's planner that are about more than the cache
 UNTOUCHED = 0.05  # share of the parameters from which it is said that they are not quantised
 
 
@@ -55,6 +57,8 @@ def notes(model: "Model", load: "Load", memory: float, parts: Mapping[str, int],
         said.append(t("cache.planner.beyond", n=f"{load.context:,}", limit=f"{limit:,}"))
     if model.weights.formula:
         said.append(t("speed.memory.note.formula"))
+    said += [t(f"cache.planner.remark.{one}") for one in model.cache.remarks if one in SAID_OF_THE_WHOLE]
+    said += packed_note(model.cache, t)
     plain = sum(one.count for one in model.weights.matrices if one.role == "plain") / max(model.weights.parameters, 1)
     if plain > UNTOUCHED:
         said.append(t("speed.memory.note.plain", share=f"{100 * plain:.0f} %"))
