@@ -15,9 +15,10 @@ from tests.conftest import Loaded
 from tfviz.errors import TfvizError
 from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes
 from tfviz.model.attention_call import AttentionCall, attention_call
-from tfviz.sources import cache_config
-from tfviz.sources.cache_config import CONFIGS, SYNONYMS, read_config, shape_from, shape_of, shape_of_entry
+from tfviz.sources import pasted_config
+from tfviz.sources.cache_config import CONFIGS, read_config, shape_from, shape_of, shape_of_entry
 from tfviz.sources.catalog import CATALOG
+from tfviz.sources.pasted_config import SYNONYMS
 from tfviz.ui.tabs.cache.planner import TRIES
 
 Small = dict[str, Any]
@@ -325,7 +326,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(text: str, said: str) -> N
 
 
 def test_a_text_beyond_the_limit_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_config.json, "loads", lambda text: pytest.fail("parsed"))
+    monkeypatch.setattr(pasted_config.json, "loads", lambda text: pytest.fail("parsed"))
     with pytest.raises(TfvizError, match="200,000"):
         read_config(" " * 200_001)
 

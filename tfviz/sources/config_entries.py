@@ -14,8 +14,8 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from tfviz.errors import Phrase, TfvizError
-from tfviz.sources.cache_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT_PARTS, _shown
 from tfviz.sources.config_names import declared, known_names
+from tfviz.sources.pasted_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT_PARTS, _shown
 
 LARGEST, MOST_PARTS, MOST_ENTRIES, MOST_LETTERS = 1 << 28, 1 << 14, 1000, 100
 PART_COUNT = re.compile(r"(layer|block|expert|head|group|code)s?(_|$)")  # numbers that models count modules by

@@ -7,8 +7,8 @@ from pathlib import Path
 from tfviz.config import Settings
 from tfviz.errors import ModelUnavailable
 from tfviz.sources import hub
-from tfviz.sources.cache_config import LONGEST
 from tfviz.sources.locate import HUB_ID, LONGEST_HUB_ID, LONGEST_PATH, _is_path, _pairs, _shown
+from tfviz.sources.pasted_config import LONGEST
 
 NAME = "config.json"
 LONGEST_FILE = 4 * LONGEST  # bytes: a letter has up to four

@@ -17,10 +17,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from tfviz.errors import TfvizError
 from tfviz.sources.building import in_turn
-from tfviz.sources.cache_config import TEXT_PARTS, _name, in_a_sentence
 from tfviz.sources.config_entries import MOST_LETTERS, entries
 from tfviz.sources.huggingface import _classes
 from tfviz.sources.locate import check_config
+from tfviz.sources.pasted_config import TEXT_PARTS, _name, in_a_sentence
 from tfviz.sources.text_inside import without_towers, wrapper
 
 logger = logging.getLogger(__name__)

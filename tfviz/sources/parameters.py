@@ -21,25 +21,13 @@ from tfviz.errors import TfvizError
 from tfviz.inference.memory_shapes import Forward, LayerShape, Matrix, Model, Weights, counted
 from tfviz.model.transformer import Transformer
 from tfviz.sources.base import LoadedModel
-from tfviz.sources.cache_config import (
-    SWITCHES,
-    SYNONYMS,
-    TEXT_PARTS,
-    _dims,
-    _heads,
-    _kv_heads,
-    _plain,
-    in_a_sentence,
-    parsed,
-    shape_from,
-    shape_of,
-    shape_of_entry,
-)
+from tfviz.sources.cache_config import _dims, _heads, _kv_heads, _plain, shape_from, shape_of, shape_of_entry
 from tfviz.sources.catalog import CatalogEntry
 from tfviz.sources.catalog_configs import config_of
 from tfviz.sources.config_entries import MOST_LETTERS, WIDTHS, check_outline, entry, refused
 from tfviz.sources.layer_shapes import forward_of
 from tfviz.sources.on_paper import built, on_paper
+from tfviz.sources.pasted_config import SWITCHES, SYNONYMS, TEXT_PARTS, in_a_sentence, parsed
 from tfviz.sources.scratch import ScratchModel
 from tfviz.sources.weight_shapes import weights_of
 

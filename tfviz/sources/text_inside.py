@@ -12,9 +12,9 @@ from torch import nn
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING
 
-from tfviz.sources.cache_config import TEXT_PARTS, in_a_sentence
 from tfviz.sources.config_entries import entries
 from tfviz.sources.config_names import class_of
+from tfviz.sources.pasted_config import TEXT_PARTS, in_a_sentence
 
 
 def wrapper(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
