@@ -121,9 +121,7 @@ def test_the_rest_is_what_the_others_have_and_only_what_a_stage_leaves_out_is_cu
 
 def test_uniform_logits_have_the_entropy_of_their_number() -> None:
     choice = choose_token(torch.zeros(50), Sampling(), torch.tensor([0]), 0, 0)
-    assert choice.entropy == pytest.approx(math.log(50), rel=1e-5) and choice.surprise == pytest.approx(
-        math.log(50)
-    )
+    assert choice.entropy == pytest.approx(math.log(50), rel=1e-5) and choice.surprise == pytest.approx(math.log(50))
 
 
 def test_the_surprise_of_what_has_no_probability_in_fp32_is_still_a_number() -> None:
