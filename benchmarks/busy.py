@@ -12,9 +12,11 @@ import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+ROOT = Path(__file__).resolve().parent.parent
 OWN = 300_000  # libgomp's spin count where nothing is set
 SPINS = (OWN, 100_000, 30_000, 10_000, 3_000, 1_000, 0)  # 0 is OMP_WAIT_POLICY=PASSIVE
 TEXT = "The animal didn't cross the street because it was too tired"
@@ -49,7 +51,7 @@ class Setting:
         self.spins, self.made = spins, list[float]()
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--worker"],
-            env={**environment, "GOMP_SPINCOUNT": str(spins)},
+            env={**environment, "PYTHONPATH": str(ROOT), "GOMP_SPINCOUNT": str(spins)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,5 +1,6 @@
 """What a notebook uses, on a folder of one's own; and the article's sentence on the default model."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,18 @@ def test_importing_loads_no_torch_and_the_names_are_there() -> None:
     code = "import sys, tfviz; print('torch' in sys.modules, tfviz.__all__); assert all(map(callable, map(tfviz.__getattr__, tfviz.__all__)))"  # noqa: E501
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split(" ", 1) == ["False", "['generate', 'measure', 'models', 'trace']\n"]
+
+
+@pytest.mark.parametrize(
+    ("own", "heard"),
+    [({}, str(tfviz.SPIN_COUNT)), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+    ids=["nothing", "a count", "a policy"],
+)
+def test_threads_spin_little_unless_a_person_says_otherwise(own: dict[str, str], heard: str) -> None:
+    code = "import os, tfviz; print(os.environ.get('GOMP_SPINCOUNT'))"
+    unset = {name: value for name, value in os.environ.items() if name not in {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}}
+    printed = subprocess.run([sys.executable, "-c", code], env=unset | own, capture_output=True, text=True).stdout
+    assert printed == heard + "\n"
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

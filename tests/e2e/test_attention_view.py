@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
 from tests.e2e import view_harness
 from tfviz.messages import ASSETS, LANGUAGES
@@ -76,14 +76,16 @@ def test_the_keyboard_alone_reaches_and_moves_everything(view: Locator, page: Pa
 
 
 def test_a_late_answer_is_not_painted_over_a_newer_choice(view: Locator, page: Page) -> None:
-    def slow_reply(response) -> bool:
-        sent = json.loads(response.request.post_data or "{}").get("data") or {}
+    def asks_for_slow(request: Request) -> bool:
+        sent = json.loads(request.post_data or "{}").get("data") or {}
         return isinstance(sent, dict) and (sent.get("layer"), sent.get("head")) == view_harness.SLOW
 
     grid = view.locator(".tv-grid")
-    with page.expect_response(slow_reply):
-        for key in ("Home", "ArrowDown", "ArrowDown", "End"):  # rests on SLOW for a moment, then moves on
-            grid.press(key)
+    with page.expect_response(lambda response: asks_for_slow(response.request)):
+        with page.expect_request(asks_for_slow):
+            for key in ("Home", "ArrowDown", "ArrowDown"):  # rests on SLOW until it has been asked for, then moves on
+                grid.press(key)
+        grid.press("End")
     expect(view).to_have_attribute("data-painted", "t-smollm/self/29/8")
     expect(view.get_by_role("heading", name="Layer 29, head 8")).to_be_visible()
 

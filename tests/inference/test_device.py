@@ -15,7 +15,7 @@ from tfviz.errors import UnknownChoice, UnsupportedHere
 from tfviz.inference import device as device_module
 from tfviz.inference.device import DeviceGate, Turn, describe, on_device, pick_device, set_threads, to_cpu
 
-PATIENCE = 20  # seconds before a waiting test gives up
+PATIENCE = 120  # seconds before a waiting test gives up
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_two_measurements_do_not_give_way_to_each_other_but_both_do_to_a_person(
 
         thread = Thread(target=stand)
         thread.start()
-        asked.wait(5)
+        asked.wait(PATIENCE)
         asked.clear()
         return thread
 
@@ -236,5 +236,5 @@ def test_two_measurements_do_not_give_way_to_each_other_but_both_do_to_a_person(
         threads.append(wait(patient=False))
         seen.append(turn.contended())
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE)
     assert seen == [False, True]

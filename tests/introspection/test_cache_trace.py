@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.checkpoints import ARCHITECTURES
+from tests.closeness import MODEL
 from tests.conftest import Loaded
 from tfviz.errors import TfvizError
 from tfviz.inference.work import without_cache
@@ -37,7 +38,7 @@ def test_every_step_is_checked_against_the_same_step_without_a_cache(name: str, 
     run = collect(loaded(name))
     assert run.steps and (len(run.steps) == 5 or run.steps[-1].ended)
     for i, step in enumerate(run.steps):
-        assert step.index == i and step.same and step.difference <= 2e-5 * max(1, step.largest)
+        assert step.index == i and step.same and step.difference <= MODEL * step.largest
         assert step.new == (len(run.opening.tokens) if i == 0 else 1)
         assert step.total == len(run.opening.tokens) + i
         assert (step.own_bytes, step.cross_bytes) == (step.predicted_own, step.predicted_cross)

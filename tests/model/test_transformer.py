@@ -267,6 +267,6 @@ def test_a_state_dict_comes_back_into_a_model_of_the_same_config() -> None:
 
 def test_python_m_prints_the_exact_count_of_a_preset() -> None:
     command = [sys.executable, "-m", "tfviz.model", "paper-base"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     assert printed.startswith("paper-base: 63,045,632 parameters")
     assert "18,944,000" in printed

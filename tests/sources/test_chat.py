@@ -115,7 +115,7 @@ def test_a_template_without_an_end_is_stopped(loaded: Loaded, monkeypatch: pytes
     began = time.monotonic()
     with pytest.raises(BadText, match="not finished"):
         chat_prompt(with_template(loaded("llama"), endless), "Hi")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # it would go on for hours
 
 
 def test_half_an_emoji_is_no_error(loaded: Loaded) -> None:
