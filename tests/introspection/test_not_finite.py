@@ -140,3 +140,15 @@ def test_a_head_may_rule_tokens_out(changed: Callable[..., LoadedModel]) -> None
     model.model.get_submodule("lm_head").register_forward_hook(without_some)
     steps: Iterator[Any] = run_steps(model, model.prompt(TEXT), Plan(2))
     assert all(step.id >= 9 for step in steps)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
+def test_no_precision_hides_a_weight_that_is_no_number(
+    changed: Callable[..., LoadedModel], odd: float, precision: str
+) -> None:
+    """Torch's fused kernel gives zeros for a query that is NaN, and whole numbers hold neither NaN nor infinity."""
+    path = "model.layers.0.self_attn.q_proj.weight"
+    model = changed(lambda model: model.get_parameter(path)[0, 3].fill_(odd), precision)
+    with pytest.raises(UnsupportedHere, match=r"first in layer 0 \(model.layers.0.self_attn.q_proj"):
+        SECTIONS["generation"](model, model.prompt(TEXT))

@@ -17,6 +17,7 @@ from tfviz.model import KVCache, MultiHeadAttention, Transformer
 from tfviz.model.attention_call import current_call
 from tfviz.model.decoder import DecoderLayer
 from tfviz.model.masks import find_padding
+from tfviz.model.overflow import keep_nan
 from tfviz.model.positions import Rotation
 from tfviz.model.residual import PostNorm
 
@@ -44,6 +45,7 @@ class _Attention(NamedTuple):
         heads = F.scaled_dot_product_attention(
             q, k, v, attn_mask=allowed, scale=self.scale, enable_gqa=self.grouped
         )  # [batch, head, 1, dim]
+        keep_nan(heads, q)
         if allowed is not None:  # zeros for a source that is all padding
             heads = heads.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
         return F.linear(heads.flatten(1), *self.o)

@@ -51,7 +51,8 @@ def head_steps(layer: "LayerAttention", head: int, rows: Sequence[int]) -> HeadS
     group, chosen = kv_head(layer, head), list(rows)
     query, key, value = layer.query[head, chosen], layer.key[group], layer.value[group]
     scale = query.shape[-1] ** -0.5 if layer.scale is None else layer.scale
-    raw = query @ key.T  # q . k
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        raw = query @ key.T  # q . k
     scaled = raw * np.float32(scale)  # q . k / sqrt(d_k)
     capped = None if layer.softcap is None else layer.softcap * np.tanh(scaled / np.float32(layer.softcap))
     bias = None if layer.bias is None or not layer.bias.any() else of_head(layer.bias, head)[chosen]  # T5: cross has 0

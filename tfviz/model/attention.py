@@ -9,6 +9,7 @@ Sources: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; Dao et al. 2022,
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -119,7 +120,6 @@ def flash(
     if rule.bias is not None:
         bias = rule.bias.to(query.dtype)
         allowed = bias if blocked is None else bias.masked_fill(blocked, float("-inf"))
-    empty = empty_rows(query, key, mask, rule)
     if allowed is not None:  # CUDA's fused kernels share heads only without a mask
         key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
     output = F.scaled_dot_product_attention(
@@ -132,7 +132,10 @@ def flash(
         scale=rule.scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return output if empty is None else output.masked_fill(empty[..., None], 0.0), None
+    if allowed is None:
+        return output, None
+    some = allowed if allowed.dtype == torch.bool else allowed.detach().amax(dim=-1, keepdim=True) > float("-inf")
+    return output.masked_fill(~some.any(dim=-1, keepdim=True), 0.0), None  # zeros where no key is allowed
 
 
 ATTENTION_KERNELS: dict[str, Callable[..., tuple[Output, Weights | None]]] = {"naive": naive, "flash": flash}

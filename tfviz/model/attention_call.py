@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from tfviz.model.attention import ATTENTION_KERNELS, ScoreRule
+from tfviz.model.overflow import keep_nan
 from tfviz.registry import choose
 
 
@@ -82,6 +84,8 @@ def attend(
     """
     call = current_call()
     output, weights = ATTENTION_KERNELS[call.kernel](query, key, value, mask, dropout_p, rule)
+    if weights is None and torch.is_inference_mode_enabled():
+        keep_nan(output, query)
     if call.watch is not None:
         call.watch(AttentionRecord(module, query, key, value, mask, rule, output, call.kernel))
     return output, weights

@@ -27,6 +27,11 @@ def all_finite(x: Tensor) -> bool:
     return isfinite(float(x.sum())) or bool(x.isfinite().all())  # a sum is one pass, and may overflow by itself
 
 
+def keep_nan(output: Tensor, query: Tensor) -> Tensor:
+    """`output`, changed in place: a query that is NaN gives NaN, where torch's fused kernel gives zeros."""
+    return output.add_(query.amax(dim=-1, keepdim=True), alpha=0)
+
+
 def scores_overflow(query: Query, key: Key, mask: Mask | None, rule: ScoreRule, dtype: torch.dtype) -> bool:
     """Whether scores held in `dtype` leave some row that has an allowed key without a finite largest one."""
     if query.is_meta or not query.numel() or not key.numel():

@@ -64,8 +64,8 @@ def empty_rows(
     blocked = blocked_cells(query, key, mask, rule)
     if rule.bias is None:
         return None if blocked is None else blocked.all(dim=-1)
-    bias = rule.bias.to(query.dtype)
-    return (bias if blocked is None else bias.masked_fill(blocked, float("-inf"))).amax(dim=-1) == float("-inf")
+    shut = rule.bias.detach().to(query.dtype) == float("-inf")
+    return (shut if blocked is None else shut | blocked).all(dim=-1)
 
 
 def share_heads(x: Float[Tensor, "batch kv_head pos dim"], n_heads: int) -> Float[Tensor, "batch head pos dim"]:

@@ -26,6 +26,7 @@ from tfviz.errors import TfvizError
 from tfviz.inference.precision.int4 import Int4Linear, packed_product
 from tfviz.model.attention import ScoreRule
 from tfviz.model.attention_call import AttentionCall, AttentionRecord, attend, attention_call, current_call
+from tfviz.model.overflow import keep_nan
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.decoding import Decoding, HeldLayer
 from tfviz.sources.fused_weights import joined
@@ -124,7 +125,7 @@ class FlatStep:
             output, _ = attend(layer.attention, q, k, v, None, rule)
         else:
             grouped = q.reshape(batch, self.n_kv, -1, self.head_dim)  # [batch, kv_head, head of the group, dim]
-            output = F.scaled_dot_product_attention(grouped, k, v, scale=self.scale)
+            output = keep_nan(F.scaled_dot_product_attention(grouped, k, v, scale=self.scale), grouped)
             if call.watch is not None:
                 call.watch(AttentionRecord(layer.attention, q, k, v, None, rule, output.reshape_as(q), call.kernel))
         if new == 1:

@@ -41,6 +41,7 @@ def to_groups(weight: Tensor) -> tuple[Tensor, Tensor]:
         best = _better(best, tried)
         best = _better(best, _rounded(groups, *_fitted(groups, tried[3])))
     _, scale, middle, levels = best
+    scale = scale.masked_fill(~groups.isfinite().all(-1, keepdim=True), torch.nan)  # levels would hide it
     pairs = torch.cat((scale, middle), dim=-1).transpose(0, 1)  # [group, out, 2]
     return levels.add(8).reshape(weight.shape).to(torch.int32), pairs.bfloat16().contiguous()
 
