@@ -209,6 +209,91 @@ def test_a_shard_that_is_missing_is_noticed(tmp_path: Path, settings: Settings) 
     assert locate(str(folder), settings).folder == folder
 
 
+@pytest.mark.parametrize(
+    "place", ["../mine/model-1.safetensors", "/etc/passwd", "", ".", "config.json", "model-2.safetensors", 3, None]
+)
+def test_an_index_names_weights_in_its_own_folder_only(place: Any, tmp_path: Path, settings: Settings) -> None:
+    index = json.dumps({"weight_map": {"w": place}}).encode()
+    content = files(model__safetensors=None) | {"model.safetensors.index.json": index}
+    folder = folder_of(tmp_path / "mine", content | {"model-1.safetensors": safetensors()})
+    assert refusal(str(folder), settings) == "error.weights_damaged"
+
+
+def header_of(*tensors: tuple[str, str, list[Any], list[Any]], size: int = 16) -> bytes:
+    entries = ", ".join(
+        f'"{name}": {{"dtype": "{kind}", "shape": {json.dumps(shape)}, "data_offsets": {json.dumps(place)}}}'
+        for name, kind, shape, place in tensors
+    )
+    return struct.pack("<Q", len(entries) + 2) + f"{{{entries}}}".encode() + bytes(size)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        header_of(("a", "F32", [2], [0, 8]), ("b", "F32", [2], [4, 12])),
+        header_of(("a", "F32", [4], [0, 16]), ("a", "F32", [4], [0, 16])),
+        header_of(("a", "F32", [2], [0, 8])),
+        header_of(("a", "F32", [5], [0, 16])),
+        header_of(("a", "F32", [-4], [-16, 0])),
+        header_of(("a", "F31", [4], [0, 16])),
+        header_of(("a", "F32", [4.0], [0, 16])),
+        header_of(("a", "F32", [2**62, 0], [0, 0]), size=1),
+        header_of(("a", "F32", [4], [0])),
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 2) + b"\xff\xfe",
+    ],
+    ids=range(12),
+)
+def test_a_safetensors_header_that_cannot_be_is_noticed(weights: bytes, tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of(tmp_path / "mine", files(model__safetensors=weights))
+    assert refusal(str(folder), settings) == "error.weights_damaged"
+
+
+PACKED = [
+    ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "(GPTQ, 4 bits)"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "(bitsandbytes, 4 bits)"),
+    ({"quant_method": "fp8"}, "(FP8)"),
+    ({"quant_method": "mxfp4"}, "(MXFP4)"),
+    ({"some": "settings"}, "(quantization_config)"),
+]
+
+
+@pytest.mark.parametrize(("said", "named"), PACKED)
+def test_packed_weights_are_refused_by_the_name_of_their_method(
+    said: dict[str, Any], named: str, tmp_path: Path, settings: Settings
+) -> None:
+    """And so the limit, which counts weights, cannot be slipped past by storing eight of them in one number."""
+    folder = folder_of(tmp_path / "mine", files(BERT | {"quantization_config": said}))
+    with pytest.raises(ModelUnavailable) as refused:
+        locate(str(folder), replace(settings, max_params=60_000))
+    assert refused.value.key == "error.quantised" and named in str(refused.value)
+    assert "unquantised" in str(refused.value) and "量化" in refused.value.in_language("zh")
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"peft_type": "LORA", "base_model_name_or_path": "example/base"}, "is a LoRA adapter of example/base: merge"),
+        ({"peft_type": "IA3"}, "is an adapter (IA3) of a model that it does not name"),
+    ],
+)
+@pytest.mark.parametrize("with_config", [False, True])
+def test_an_adapter_is_named_with_its_base(
+    with_config: bool, said: dict[str, Any], sentence: str, tmp_path: Path, settings: Settings, hub: Hub
+) -> None:
+    content = files(model__safetensors=None) | {"adapter_model.safetensors": safetensors()}
+    content["adapter_config.json"] = json.dumps(said).encode()
+    if not with_config:
+        del content["config.json"]
+    hub.repos["owner/adapter"] = content
+    for model in (str(folder_of(tmp_path / "mine", content)), "owner/adapter"):
+        with pytest.raises(ModelUnavailable) as refused:
+            locate(model, settings)
+        assert sentence in str(refused.value) and "适配器" in refused.value.in_language("zh")
+    assert not [path for path in hub.asked if path.endswith(".safetensors")]
+
+
 def test_a_folder_above_the_size_limit_is_refused(tmp_path: Path, settings: Settings) -> None:
     folder = folder_of(tmp_path / "mine", files())
     assert refusal(str(folder), replace(settings, max_params=49_999)) == "error.too_many_parameters"
@@ -299,6 +384,7 @@ def test_catalog_names_ask_for_the_right_repository(hub: Hub, settings: Settings
         (files(config__json=None), "error.no_config"),
         (files(model__safetensors=None, pytorch_model__bin=b"pickle"), "error.only_pickled"),
         (files(tokenizer__json=None), "error.no_tokenizer"),
+        (files(BERT | {"quantization_config": {"quant_method": "awq", "bits": 4}}), "error.quantised"),
         (files({"model_type": "my_own", "auto_map": {"AutoModel": "code.My"}}), "error.remote_code"),
         (files({"model_type": "vit"}), "error.not_text"),
     ],

@@ -19,6 +19,7 @@ from tfviz.inference.precision import PRECISIONS
 from tfviz.model.attention_call import AttentionCall
 from tfviz.sources import huggingface, wheels
 from tfviz.sources.base import LoadedModel
+from tfviz.sources.catalog import CATALOG, CatalogEntry
 from tfviz.sources.resident import Resident
 
 TEXT = "the cat saw the door"
@@ -155,6 +156,12 @@ def test_a_precision_the_device_cannot_run_is_refused_before_loading(settings: S
     with pytest.raises(UnsupportedHere, match="INT8"):
         resident.get("anything", "int8")
     assert loads == []
+
+
+@pytest.mark.parametrize("entry", [entry for entry in CATALOG.values() if entry.ours], ids=lambda entry: entry.id)
+def test_the_models_that_come_with_tfviz_load_whatever_the_limit(entry: CatalogEntry, settings: Settings) -> None:
+    """The limit is for models that are typed in: what whoever runs the server has installed is that person's choice."""
+    assert Resident(replace(settings, max_params=1)).get(entry.id).n_parameters == entry.parameters
 
 
 @pytest.fixture

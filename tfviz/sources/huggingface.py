@@ -39,6 +39,7 @@ from tfviz.sources.transformers_decoding import TransformersDecoding
 
 logger = logging.getLogger(__name__)
 disable_progress_bar()  # loading from disk takes less time than reading the bar
+TRIED = "a 猫 🧸"  # the last two are unknown to many tokenizers
 FAR = 1_000_000  # tokenizers without a limit say 1e30
 
 
@@ -174,7 +175,7 @@ def _loaded(
 def _try_out(loaded: LoadedModel) -> None:
     """A first short pass: settings that no layer can run with are known before anyone sees the model."""
     try:
-        prompt = loaded.prompt("a", "a" if loaded.family == "encoder-decoder" else None)
+        prompt = loaded.prompt(TRIED, limit=4)
         loaded.forward(prompt, AttentionCall("naive"), all_logits=False)
     except TfvizError as error:  # of this one text, or said again to whoever asks for a view
         logger.debug("%s: %s", loaded.id, error)
