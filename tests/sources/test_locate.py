@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tfviz.config import Settings
-from tfviz.errors import ModelUnavailable
+from tfviz.errors import ModelUnavailable, Overtaken
 from tfviz.sources import locate as module
 from tfviz.sources import wheels
 from tfviz.sources.catalog import CATALOG
@@ -370,6 +370,27 @@ def test_download_progress_counts_bytes_up_to_the_total(hub: Hub, settings: Sett
     total = sum(len(content) for name, content in files().items() if name != "README.md")
     assert seen[-1] == (total, total)
     assert max(done for done, _ in seen[:-1]) >= len(safetensors())
+
+
+@pytest.mark.parametrize("origin", ["hub", "gguf"])
+def test_what_progress_raises_ends_a_download_and_a_conversion(
+    origin: str, hub: Hub, tmp_path: Path, settings: Settings
+) -> None:
+    from gguf import GGMLQuantizationType
+
+    from tests.sources.test_gguf_reader import tiny_llama, write_gguf
+
+    hub.repos["owner/model"] = files()
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), GGMLQuantizationType.F32)
+    seen = []
+
+    def enough(done: int, total: int) -> None:
+        seen.append((done, total))
+        raise Overtaken
+
+    with pytest.raises(Overtaken):
+        locate("owner/model" if origin == "hub" else str(tmp_path / "tiny.gguf"), settings, enough)
+    assert seen[0][0] < seen[0][1] and not list(settings.cache.glob("models/tiny*"))
 
 
 def test_catalog_names_ask_for_the_right_repository(hub: Hub, settings: Settings) -> None:
