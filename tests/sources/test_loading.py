@@ -335,6 +335,8 @@ LIES: list[tuple[str, dict[str, object], str]] = [
     ("gpt2", {"n_head": "four"}, "error.cannot_load"),
     ("llama", {"num_hidden_layers": 120}, "error.weights_missing"),
     ("llama", {"rms_norm_eps": "small"}, "error.cannot_load"),
+    ("marian", {"decoder_start_token_id": 10**5}, "error.cannot_load"),
+    ("bert", {"model_type": 10**100}, "error.unknown_architecture"),
     ("bert", {"max_position_embeddings": 10**10}, "error.config_oversized"),
     ("bart", {"decoder_layers": 10**9}, "error.config_count"),
     ("marian", {"max_position_embeddings": 10**9}, "error.config_oversized"),

@@ -175,8 +175,8 @@ def _loaded(
 def _try_out(loaded: LoadedModel) -> None:
     """A first short pass: settings that no layer can run with are known before anyone sees the model."""
     try:
-        prompt = loaded.prompt(TRIED, limit=4)
-        loaded.forward(prompt, AttentionCall("naive"), all_logits=False)
+        for target in (None, "a") if loaded.family == "encoder-decoder" else (None,):  # its own answer, and a typed one
+            loaded.forward(loaded.prompt(TRIED, target, limit=4), AttentionCall("naive"), all_logits=False)
     except TfvizError as error:  # of this one text, or said again to whoever asks for a view
         logger.debug("%s: %s", loaded.id, error)
 

@@ -188,7 +188,7 @@ def check_config(config: dict[str, Any], model: str) -> None:
     kind = str(config.get("model_type"))
     if kind not in CONFIG_MAPPING_NAMES:
         key = "error.remote_code" if config.get("auto_map") else "error.unknown_architecture"
-        raise ModelUnavailable(key, model=_shown(model), architecture=kind)
+        raise ModelUnavailable(key, model=_shown(model), architecture=_shown(kind))
     text = (
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
