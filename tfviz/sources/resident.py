@@ -143,8 +143,8 @@ class Resident:
         return loaded
 
     def _load_files(self, model: str, progress: Progress, unwanted: Callable[[], bool]) -> LoadedModel | None:
-        """The model, its files compared with their hashes while they are loaded; None, and the folder is given up, where
-        they are not as they were written. A person's own folder is taken as it is, and never touched."""
+        """The model, its files compared with their hashes while they are loaded; None, and the folder is given up,
+        where they are not as they were written. A person's own folder is taken as it is, and never touched."""
         from tfviz.sources.huggingface import load_folder
         from tfviz.sources.locate import locate
 
