@@ -174,9 +174,15 @@ def _loaded(
 
 def _try_out(loaded: LoadedModel) -> None:
     """A first short pass: settings that no layer can run with are known before anyone sees the model."""
+    seen: list[object] = []
+    call = AttentionCall("naive", lambda record: seen.append(record.module))
     try:
         for target in (None, "a") if loaded.family == "encoder-decoder" else (None,):  # its own answer, and a typed one
-            loaded.forward(loaded.prompt(TRIED, target, limit=4), AttentionCall("naive"), all_logits=False)
+            loaded.forward(loaded.prompt(TRIED, target, limit=4), call, all_logits=False)
+    except AttributeError as error:
+        if seen:
+            raise
+        raise UnsupportedHere("error.no_attention", model=loaded.label) from error  # it stumbles over our mask
     except TfvizError as error:  # of this one text, or said again to whoever asks for a view
         logger.debug("%s: %s", loaded.id, error)
 
