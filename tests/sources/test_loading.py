@@ -1,7 +1,9 @@
 """A person's folder, from path to model: what is read off it, and what is refused without touching what was there."""
 
 import json
+import os
 import shutil
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -220,6 +222,85 @@ DAMAGE = {
 }
 
 
+BRACKETS = "[" * 100_000
+
+
+def nested_config(folder: Path) -> None:
+    (folder / "config.json").write_text(BRACKETS)
+
+
+def nested_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text(BRACKETS)
+
+
+def nested_tokenizer_config(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text(BRACKETS)
+
+
+def nested_generation_config(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(BRACKETS)
+
+
+def nested_header(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(BRACKETS)) + BRACKETS.encode() + path.read_bytes())
+
+
+def pipe_for_a_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")  # whoever opens it waits for a writer
+
+
+def pipe_for_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
+def endless_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").symlink_to("/dev/zero")
+
+
+def unknown_character(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"] |= {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[nowhere]"}
+    for name in ("pre_tokenizer", "decoder", "post_processor"):
+        tokenizer[name] = None
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def adapter(folder: Path) -> None:
+    said = {"peft_type": "LORA", "base_model_name_or_path": "example/base", "r": 8}
+    (folder / "adapter_config.json").write_text(json.dumps(said))
+
+
+def lone_adapter(folder: Path) -> None:
+    adapter(folder)
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "config.json").unlink()
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+DAMAGE |= {
+    nested_config: "error.no_config",
+    nested_tokenizer: "error.cannot_load",
+    nested_tokenizer_config: "error.cannot_load",
+    nested_generation_config: "error.cannot_load",
+    nested_header: "error.weights_damaged",
+    pipe_for_a_config: "error.odd_file",
+    pipe_for_weights: "error.odd_file",
+    endless_tokenizer: "error.odd_file",
+    unknown_character: "error.cannot_load",
+    adapter: "error.adapter",
+    lone_adapter: "error.adapter",
+    empty: "error.no_config",
+}
+
+
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_what_cannot_be_loaded_is_a_sentence_and_the_model_before_it_stays(
     damage: object, checkpoint: Checkpoint, resident: Resident, tmp_path: Path
@@ -254,6 +335,8 @@ LIES: list[tuple[str, dict[str, object], str]] = [
     ("gpt2", {"n_head": "four"}, "error.cannot_load"),
     ("llama", {"num_hidden_layers": 120}, "error.weights_missing"),
     ("llama", {"rms_norm_eps": "small"}, "error.cannot_load"),
+    ("marian", {"decoder_start_token_id": 10**5}, "error.cannot_load"),
+    ("bert", {"model_type": 10**100}, "error.unknown_architecture"),
     ("bert", {"max_position_embeddings": 10**10}, "error.config_oversized"),
     ("bart", {"decoder_layers": 10**9}, "error.config_count"),
     ("marian", {"max_position_embeddings": 10**9}, "error.config_oversized"),

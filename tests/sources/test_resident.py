@@ -19,6 +19,7 @@ from tfviz.inference.precision import PRECISIONS
 from tfviz.model.attention_call import AttentionCall
 from tfviz.sources import huggingface, wheels
 from tfviz.sources.base import LoadedModel
+from tfviz.sources.catalog import CATALOG, CatalogEntry
 from tfviz.sources.resident import Resident
 
 TEXT = "the cat saw the door"
@@ -157,6 +158,12 @@ def test_a_precision_the_device_cannot_run_is_refused_before_loading(settings: S
     assert loads == []
 
 
+@pytest.mark.parametrize("entry", [entry for entry in CATALOG.values() if entry.ours], ids=lambda entry: entry.id)
+def test_the_models_that_come_with_tfviz_load_whatever_the_limit(entry: CatalogEntry, settings: Settings) -> None:
+    """The limit is for models that are typed in: what whoever runs the server has installed is that person's choice."""
+    assert Resident(replace(settings, max_params=1)).get(entry.id).n_parameters == entry.parameters
+
+
 @pytest.fixture
 def slow_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
     """(set once the weights are being read, set it to let the reading go on)."""
@@ -230,6 +237,15 @@ def test_weights_that_changed_in_the_cache_are_made_anew(settings: Settings, tmp
     weights.write_bytes(damaged)
     assert Resident(settings).get(asked).has_logits
     assert weights.read_bytes() == whole
+
+
+def test_a_folder_of_ones_own_is_never_touched(settings: Settings, tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "mine")
+    (folder / "model.safetensors").rename(tmp_path / ("a" * 64))
+    (folder / "model.safetensors").symlink_to(tmp_path / ("a" * 64))
+    (folder / wheels.MANIFEST).write_text("something else")
+    assert Resident(settings).get(str(folder)).has_logits
+    assert (folder / wheels.MANIFEST).read_text() == "something else"
 
 
 def test_weights_that_changed_and_cannot_be_had_again_are_refused(

@@ -56,6 +56,8 @@ def fetched(repo: str) -> Path:
 
 def _read(path: Path, model: str) -> str:
     """Its text, if it is one and no longer than a config is; JSON is checked by whoever reads it."""
+    if not path.is_file():  # opening a pipe would wait for whoever writes to it
+        raise ModelUnavailable("error.no_config", model=_shown(model))
     try:
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(LONGEST + 1)

@@ -49,7 +49,7 @@ def write_folder(gguf: Path, folder: Path, progress: Progress | None = None) -> 
     file = read_header(gguf)
     architecture = file.metadata["general.architecture"]
     if architecture != "llama":
-        raise ModelUnavailable("error.gguf_architecture", file=gguf.name, architecture=architecture)
+        raise ModelUnavailable("error.gguf_architecture", file=gguf.name, architecture=architecture[:60])
     try:
         (folder / "config.json").write_text(json.dumps(llama_config(file), indent=2), encoding="utf-8")
         write_tokenizer(file, gguf, folder)

@@ -40,6 +40,7 @@ from tfviz.sources.transformers_decoding import TransformersDecoding
 
 logger = logging.getLogger(__name__)
 disable_progress_bar()  # loading from disk takes less time than reading the bar
+TRIED = "a 猫 🧸"  # the last two are unknown to many tokenizers
 FAR = 1_000_000  # tokenizers without a limit say 1e30
 
 
@@ -190,9 +191,15 @@ def _loaded(
 
 def _try_out(loaded: LoadedModel) -> None:
     """A first short pass: settings that no layer can run with are known before anyone sees the model."""
+    seen: list[object] = []
+    call = AttentionCall("naive", lambda record: seen.append(record.module))
     try:
-        prompt = loaded.prompt("a", "a" if loaded.family == "encoder-decoder" else None)
-        loaded.forward(prompt, AttentionCall("naive"), all_logits=False)
+        for target in (None, "a") if loaded.family == "encoder-decoder" else (None,):  # its own answer, and a typed one
+            loaded.forward(loaded.prompt(TRIED, target, limit=4), call, all_logits=False)
+    except AttributeError as error:
+        if seen:
+            raise
+        raise UnsupportedHere("error.no_attention", model=loaded.label) from error  # it stumbles over our mask
     except TfvizError as error:  # of this one text, or said again to whoever asks for a view
         logger.debug("%s: %s", loaded.id, error)
 

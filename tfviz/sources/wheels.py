@@ -9,6 +9,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,6 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tfviz.errors import ModelUnavailable
 
@@ -92,27 +92,40 @@ def intact(folder: Path) -> bool:
 
 
 def unchanged(folder: Path) -> bool:
-    """Whether every file of the manifest holds the bytes it was written with. They are read once a process, and again
-    when a file's time or size is another; a folder without a manifest promises nothing."""
+    """Whether its files hold the bytes that they were written with. They are read once a process, and again when a
+    file's time or size is another; a folder that promises no hashes is taken as it is."""
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        stats = {name: (folder / name).stat() for name in manifest}
+        promised = _promised(folder)
+        stats = {name: (folder / name).stat() for name in promised}
         state = {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items()}
         if _seen_whole.get(folder) != state:
-            if any(_sha256(folder / name) != member["sha256"] for name, member in manifest.items()):
+            if any(_sha256(folder / name) != sha256 for name, sha256 in promised.items()):
                 return False
             _seen_whole[folder] = state
         return True
-    except FileNotFoundError:
-        return not (folder / MANIFEST).exists()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
+def _promised(folder: Path) -> dict[str, str]:
+    """The sha256 of each file by the manifest; Hugging Face's cache keeps weights in files named by their own."""
+    if (folder / MANIFEST).exists():
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return {name: member["sha256"] for name, member in manifest.items()}
+    links = {path.name: path.resolve().name for path in folder.glob("*.safetensors") if path.is_symlink()}
+    return {name: blob for name, blob in links.items() if re.fullmatch("[0-9a-f]{64}", blob)}
+
+
 def give_up(folder: Path) -> None:
-    """Whoever wants the folder next makes it anew."""
+    """Whoever wants the folder next has it made or fetched anew."""
     try:
-        (folder / MANIFEST).unlink(missing_ok=True)
+        if (folder / MANIFEST).exists():
+            (folder / MANIFEST).unlink()
+            return
+        for name, sha256 in _promised(folder).items():
+            if _sha256(folder / name) != sha256:
+                (folder / name).resolve().unlink()
+                (folder / name).unlink()
     except OSError as failure:
         raise ModelUnavailable("error.cache_unusable", folder=folder, reason=failure.strerror) from failure
 

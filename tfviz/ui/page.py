@@ -204,7 +204,7 @@ class Page:
                 asked.model,
                 asked.precision,
                 progress=lambda done, total: report(fetching(done, total)),
-                stop=lambda: not self._is_newest(request, run),
+                stop=lambda: not self._asks_for(session, model),
             )
             report(Step(t("page.running", model=loaded.label)))
             # A decoder's box is hidden; what stands in it as half of a pair is no target, nor the other way round.
@@ -309,6 +309,11 @@ class Page:
 
     def _is_newest(self, request: gr.Request, run: str) -> bool:
         return self.newest.get(str(request.session_hash)) == run
+
+    def _asks_for(self, session: str, model: str) -> bool:
+        """Whether this page still waits for the model; for another text it does."""
+        wanted = self.asked.get(session)
+        return wanted is not None and wanted[2] == model
 
     def _notices(self, trace: "Trace") -> str:
         t, notes = self.t, []
