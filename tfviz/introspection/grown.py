@@ -67,6 +67,7 @@ def grown(loaded: LoadedModel, prompt: Prompt, run: Run) -> tuple[Trace, Prompt]
             n_tokens_typed=whole.source.total,
             cut_from=whole.source.cut_from,
             altered=whole.source.altered,
+            other_layers=loaded.other_layers,
             cost=Cost(sum(step.forward_seconds for step in run.steps), None, str(loaded.device), loaded.weight_bytes),
             answer=_answer(run.steps) if decodes and not loaded.random else None,
             n_prompt=len(run.prompt),
