@@ -2,18 +2,23 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 
+from tests.checkpoints import byte_level_tokenizer
 from tests.conftest import Loaded
+from tests.model.tiny import DECODER, build
 from tfviz.config import Settings
 from tfviz.errors import TfvizError
 from tfviz.inference.generate import beam_search
 from tfviz.introspection.beams import Tree, beam_steps
 from tfviz.sources.base import LoadedModel
 from tfviz.sources.catalog import CATALOG
+from tfviz.sources.huggingface import load_folder
 from tfviz.sources.scratch import load
 
 TEXT = "the cat saw the other cat"
@@ -132,3 +137,22 @@ def test_labels_are_those_of_a_text(loaded: Loaded) -> None:
     tree = search(loaded("llama"), n_beams=2, max_new_tokens=3)
     assert all(node.label for node in tree.nodes)
     assert replace(tree, forced=()).done is False
+
+
+def test_a_score_is_divided_by_the_new_tokens_alone(tmp_path: Path) -> None:
+    """With equal logits every text, long or short, has the mean log P of one token: -ln |V|."""
+    model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=1000, n_positions=64, n_embd=32, n_layer=1, n_head=4))
+    with torch.no_grad():
+        model.transformer.ln_f.weight.zero_()
+    model.save_pretrained(tmp_path)
+    byte_level_tokenizer().save_pretrained(tmp_path)
+    loaded = load_folder(tmp_path, model_id="equal", revision="local", device=torch.device("cpu"))
+    tree = search(loaded, n_beams=3, max_new_tokens=4, length_penalty=1.0)
+    assert len({len(one.ids) for one in tree.found}) > 1
+    assert [one.score for one in tree.found] == pytest.approx([-6.907755] * 3, rel=1e-6)
+    ours = build(DECODER, vocab_size=1000)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.zero_()
+    found = beam_search(ours, torch.tensor([[5, 6, 7]]), n_beams=3, max_new_tokens=4, length_penalty=1.0)
+    assert [one.score for one in found] == pytest.approx([-6.907755] * 3, rel=1e-6)

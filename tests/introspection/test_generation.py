@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 
+from tests.checkpoints import byte_level_tokenizer
 from tests.closeness import MODEL
 from tests.conftest import Checkpoint, Loaded
 from tfviz.config import Settings
@@ -20,6 +22,8 @@ from tfviz.inference.sampling import GREEDY, Sampling, stage_probabilities
 from tfviz.introspection.beams import beam_steps
 from tfviz.introspection.choice import LISTED, choose_token
 from tfviz.introspection.generation import run_steps
+from tfviz.introspection.grown import grown
+from tfviz.introspection.lens import lens_steps
 from tfviz.introspection.run import STAGE_NAMES, Plan, Run, TokenStep
 from tfviz.introspection.workbench import Request, Workbench
 from tfviz.messages import LANGUAGES
@@ -351,6 +355,30 @@ def test_an_end_token_that_only_the_tokenizer_names_ends_the_text(checkpoint: Ch
         assert loaded.end_ids == {unused, end} | ({99_999} if isinstance(generation, list) else set())
         *_, tree = beam_steps(loaded, prompt_of(loaded), n_beams=1, max_new_tokens=12)
         assert tree.found[0].ids == tuple(free[: k + 1]) and tree.found[0].finished
+
+
+def test_a_token_that_only_the_model_has_is_labelled_and_says_nothing(tmp_path: Path) -> None:
+    """Vocabularies are often padded beyond what the tokenizer knows."""
+    torch.manual_seed(0)
+    model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=400, n_positions=64, n_embd=32, n_layer=1, n_head=4))
+    with torch.no_grad():  # whatever is read, the last vector is all ones, and so is one row of the tied head
+        model.transformer.ln_f.weight.zero_()
+        model.transformer.ln_f.bias.fill_(1.0)
+        model.transformer.wte.weight[390] = 1.0
+    model.save_pretrained(tmp_path)
+    byte_level_tokenizer().save_pretrained(tmp_path)
+    loaded = read_folder(tmp_path)
+    prompt = prompt_of(loaded)
+    steps = list(run_steps(loaded, prompt, Plan(3)))
+    assert ids_of(steps) == [390] * 3 and {step.text for step in steps} == {""}
+    assert {step.token.label for step in steps} == {"⟨390⟩"} == {step.top[0].label for step in steps}
+    assert ids_of(list(run_steps(loaded, prompt, Plan(3, path=(5, 390))))) == [5, 390, 390]
+    seen, _ = grown(loaded, prompt, Run(Plan(3), steps))
+    assert seen.tokens[-2:] == ["⟨390⟩"] * 2
+    *_, lens = lens_steps(loaded, prompt, 0, prompt.n_tokens, "naive")
+    assert lens.labels[int(lens.ids[-1, 0, 0])] == "⟨390⟩"
+    *_, tree = beam_steps(loaded, prompt, n_beams=2, max_new_tokens=2)
+    assert tree.found[0].text == "" and tree.nodes[1].label == "⟨390⟩"
 
 
 def _name_ends(folder: Path, *, config: int, generation: int | list[int], tokenizer: str | None = None) -> None:

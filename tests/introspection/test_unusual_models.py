@@ -147,3 +147,11 @@ def _without_window(source: Path, folder: Path) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"sliding_window": 0}), encoding="utf-8")
     return folder
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+def test_layers_without_attention_are_counted(tmp_path: Path) -> None:
+    kinds = ["conv", "full_attention", "conv"]
+    model = loaded_from(lambda: hf.Lfm2ForCausalLM(hf.Lfm2Config(**LLAMA_LIKE, layer_types=kinds)), tmp_path)
+    trace = capture(model, model.prompt(TEXT), (TEXT, None))
+    assert trace.stacks["self"].n_layers == 1 and trace.other_layers == 2

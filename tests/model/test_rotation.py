@@ -13,7 +13,7 @@ from tests.closeness import difference
 from tests.model.tiny import LLAMA_LIKE, build, ids
 from tfviz.config import RopeScaling, TransformerConfig
 from tfviz.model.positions import Rotation
-from tfviz.model.positions.rope import Rope
+from tfviz.model.positions.rope import Rope, angles
 
 PAIRS = ["halves", "interleaved"]
 SEEDS = st.integers(0, 2**31)
@@ -52,6 +52,16 @@ def test_rope_is_the_double_loop(pairs: str, dims: int | None, base: float) -> N
     found = turned(scheme, x, positions)
     assert difference(found.double(), by_hand(x, positions, scheme.config)) < 1e-5
     assert dims is None or torch.equal(found[..., dims:], x[..., dims:])
+
+
+def test_a_quarter_of_a_head_turns_by_the_angles_of_its_own_width() -> None:
+    """θ = base^(-2i / 8), not ^(-2i / 32); pairs (i, i + 4); the other dimensions stay bit by bit."""
+    scheme = rope(32, rope_dims=8, rope_base=1e6, rope_pairs="halves")
+    assert angles(8, 1e6)[0].tolist() == pytest.approx([1, 0.0316228, 0.001, 3.16228e-5], rel=1e-5)
+    x = torch.randn(1, 2, 3, 32, generator=torch.Generator().manual_seed(0))
+    found = turned(scheme, x, [0, 1, 9])
+    assert torch.equal(found[..., 8:], x[..., 8:])
+    assert difference(found.double(), by_hand(x, [0, 1, 9], scheme.config)) < 1e-5
 
 
 @pytest.mark.parametrize("dims", [None, 4])

@@ -160,6 +160,7 @@ def capture(
         cut_from=prompt.source.cut_from,
         cost=Cost(seconds, None, str(loaded.device), loaded.weight_bytes),
         altered=prompt.source.altered,
+        other_layers=loaded.other_layers,
         n_target_typed=prompt.target_total,
         answer=answer_of(loaded, prompt, output),
     )

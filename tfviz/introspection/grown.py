@@ -67,6 +67,8 @@ def grown(loaded: LoadedModel, prompt: Prompt, run: Run) -> tuple[Trace, Prompt]
             target_written=decodes,
             n_tokens_typed=whole.source.total,
             cut_from=whole.source.cut_from,
+            altered=whole.source.altered,
+            other_layers=loaded.other_layers,
             cost=Cost(sum(step.forward_seconds for step in run.steps), None, str(loaded.device), loaded.weight_bytes),
             answer=_answer(run.steps) if decodes and not loaded.random else None,
             n_prompt=len(run.prompt),
@@ -90,7 +92,9 @@ def grown_prompt(loaded: LoadedModel, prompt: Prompt, run: Run) -> Prompt:
             target_total=len(tokens),
         )
     cut = prompt.source.total - prompt.n_tokens if not run.plan.chat else 0
-    source = Encoded(tokens, None, len(tokens) + cut, prompt.source.cut_from if cut else "")
+    source = Encoded(
+        tokens, None, len(tokens) + cut, prompt.source.cut_from if cut else "", altered=prompt.source.altered
+    )
     return Prompt({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, source)
 
 

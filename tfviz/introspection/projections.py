@@ -56,9 +56,12 @@ def weight_of(module: Any) -> Float[Array, "out_features in_features"] | None:
 
 
 def _out(call: LayerCall, at: int, attended: Attended) -> Step | None:
+    """The first linear step behind the heads, if it reads them and gives rows of the stream."""
+    stream = call.whole.after
     for step in call.steps[at:]:
         if isinstance(step, Step) and step.role == "linear" and step.before is not None:
-            return step if step.before.shape == attended.joined_shape else None
+            wide = stream is None or step.after is None or step.after.shape == stream.shape
+            return step if wide and step.before.shape == attended.joined_shape else None
     return None
 
 

@@ -201,6 +201,7 @@ class Trace:
     cut_from: str  # how the part that was cut begins; empty if none was
     cost: Cost
     altered: Altered = Altered()  # characters of the text, or of a typed target, that the tokenizer dropped or changed
+    other_layers: int = 0  # of the model, without attention: they are not in `stacks`
     n_target_typed: int = 0  # positions of the target before the cut to the model's limit
     answer: Answer | None = None  # of an encoder-decoder
     n_prompt: int | None = None  # decoder positions before the first generated one, where a run grew; None: one pass

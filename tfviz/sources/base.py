@@ -155,6 +155,11 @@ class LoadedModel(ABC):
         return text
 
     @property
+    def other_layers(self) -> int:
+        """How many of its layers have no attention: a state space, a linear attention or a convolution instead."""
+        return 0
+
+    @property
     @abstractmethod
     def n_embeddings(self) -> int:
         """Rows of the token embedding of the source."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tfviz.errors import BadText
+from tfviz.sources.altered import altered
 from tfviz.sources.base import LoadedModel, Prompt
 from tfviz.sources.tokens import Encoded, describe
 
@@ -53,6 +54,7 @@ def chat_prompt(loaded: LoadedModel, text: str, limit: int | None = None) -> Cha
     with loaded.tokenizer_lock:
         plain = loaded.tokenizer(fed, add_special_tokens=False, verbose=False)["input_ids"]
         tokens = describe(loaded.tokenizer, ids)
+        lost = altered(loaded.tokenizer, text)
     most = min(loaded.token_limit, limit or loaded.token_limit)
     if not ids:
         raise BadText("error.no_tokens", model=loaded.label)
@@ -61,7 +63,7 @@ def chat_prompt(loaded: LoadedModel, text: str, limit: int | None = None) -> Cha
     if max(ids) >= loaded.n_embeddings:
         raise BadText("error.vocabulary", model=loaded.label, n=loaded.n_embeddings, id=max(ids))
     row = torch.tensor([ids], device=loaded.device)
-    source = Encoded(tuple(tokens), None, len(ids), "")
+    source = Encoded(tuple(tokens), None, len(ids), "", lost)
     inputs = {"input_ids": row, "attention_mask": torch.ones_like(row)}
     return ChatPrompt(inputs, source, fed=fed, typed=typed, obeyed=bool(typed) and ids == plain)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tfviz.errors import ModelUnavailable
 
-WINDOWS = ("sliding_window", "attention_chunk_size")
+WINDOWS = {"sliding_window": "sliding_attention", "attention_chunk_size": "chunked_attention"}  # entry: type of layers
 
 
 def start_id(model: nn.Module) -> int | None:
@@ -42,13 +42,15 @@ def _ids(said: Any) -> set[int]:
 def without_empty_windows(config: Any, model: str) -> None:
     """A window of no positions is none. `ModelUnavailable` where layers slide by their type: they could see nothing."""
     text = config.get_text_config()
-    for name in WINDOWS:
+    for name, layer_type in WINDOWS.items():
         width = getattr(text, name, None)
         if not isinstance(width, int) or width > 0:
             continue
-        if any(kind != "full_attention" for kind in getattr(text, "layer_types", None) or ()):
+        kinds = getattr(text, "layer_types", None)
+        if kinds is None:  # the window is that of every layer
+            setattr(text, name, None)
+        elif layer_type in kinds:
             raise ModelUnavailable("error.empty_window", model=model, name=name, width=width)
-        setattr(text, name, None)
 
 
 def has_scores(layer_type: str) -> bool:

@@ -51,6 +51,11 @@ class HuggingFaceModel(LoadedModel):
     next_sentence: NextSentence | None = None  # BERT's head for pairs, where the checkpoint has it
 
     @property
+    def other_layers(self) -> int:
+        config: Any = self.model.config.get_text_config()  # type: ignore[operator, union-attr]
+        return sum(not has_scores(one) for one in getattr(config, "layer_types", None) or ())
+
+    @property
     def n_embeddings(self) -> int:
         embedding: Any = self.model.get_input_embeddings()  # type: ignore[operator]
         return int(embedding.weight.shape[0])

@@ -322,6 +322,10 @@ class Page:
             notes.append(t("page.cut", total=trace.n_tokens_typed, n=n, model=model, start=trace.cut_from))
         if trace.n_target_typed > len(trace.target_tokens):
             notes.append(t("page.target_cut", total=trace.n_target_typed, n=len(trace.target_tokens)))
+        if trace.other_layers:
+            shown = max(stack.n_layers for stack in trace.stacks.values())
+            layers = {"n": shown, "of": shown + trace.other_layers}
+            notes.append(t("page.other_layers", model=self._label(trace), **layers))
         typed = sorted({token.text for token in trace.source_tokens if token.typed})
         if typed:
             notes.append(t("page.typed_special", tokens=" ".join(typed)))

@@ -70,7 +70,7 @@ def picture(looked: Looked, t: Translator, notes: Sequence[str] = ()) -> Picture
     parts: list[tuple[bool, Callable[[], Part]]] = [
         (side in facts.tables, lambda: added(looked, facts.tables[side], t)),
         (bool(facts.angles), lambda: turned(looked, t)),
-        (looked.attention.bias is not None, lambda: biased(looked, t)),
+        (looked.attention.bias is not None and bool(looked.attention.bias.any()), lambda: biased(looked, t)),
     ]
     for there, part in parts:
         if there:

@@ -223,7 +223,8 @@ def _slopes(slopes: np.ndarray | None, bias: np.ndarray, t: Translator) -> tuple
 
 
 def _bias_panel(bias: np.ndarray, head: int, looked: Looked, t: Translator) -> Panel:
-    cells, rows, columns, step = thinned(bias)
+    n_query, n_key = looked.attention.query.shape[1], looked.attention.key.shape[1]
+    cells, rows, columns, step = thinned(np.broadcast_to(bias, (n_query, n_key)))
     names: dict[str, Any] = {"rows": looked.tokens, "columns": looked.tokens}
     words = (t("positions.query"), t("positions.key"))
     numbers = {"row_numbers": rows, "column_numbers": columns}
