@@ -5,7 +5,6 @@ sentence, the shared selection or a control of it changes; assets/js/picture.js 
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +29,6 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
     {"left": "\\(", "right": "\\)", "display": False},
 ]
-KEPT_WISHES = 2000
 ASK_AGAIN = 0.5  # seconds after which a waiting measurement tells its place again
 
 
@@ -189,15 +187,10 @@ def _build_tries(ctx: AppContext, section: Section, controls: dict[str, Any]) ->
 
 def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable[..., Iterator[str]]:
     """The listener of one section's `wanted`: one value for each picture that its `draw` gives."""
-    newest: OrderedDict[str, object] = OrderedDict()  # session -> the ticket of its newest wish
 
     def wanted(event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[str]:
         wish = event._data if isinstance(event._data, dict) else {}
-        session, ticket = str(request.session_hash), object()
-        newest[session] = ticket
-        newest.move_to_end(session)
-        while len(newest) > KEPT_WISHES:
-            newest.popitem(last=False)
+        overtaken = ctx.newest_wish(str(request.session_hash), section.key)
         reply: dict[str, Any] = {"key": wish.get("key"), "done": False}
         if wish.get("code") and section.code is not no_code:
             reply["code"] = show_code(ctx.t, *section.code())
@@ -207,7 +200,7 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
         if section.asks:
             named["ask"] = wish["ask"] if isinstance(wish.get("ask"), dict) else {}
         try:
-            scene = _scene(ctx, section, wish, lambda: newest.get(session) is not ticket)
+            scene = _scene(ctx, section, wish, overtaken)
             drawn = section.draw(scene, **named)
             if drawn is None or isinstance(drawn, Picture):
                 yield pack({**reply, **({} if drawn is None else payload(drawn)), "done": True})
@@ -224,7 +217,7 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
         except WrongModel as error:  # what is drawn is another model's
             yield pack({**reply, **payload(Picture([], notes=[ctx.sentence(error)])), "done": True})
         except Exception as error:  # in a sentence; the last picture stays
-            if newest.get(session) is not ticket:
+            if overtaken():
                 return
             yield pack({**reply, "error": ctx.sentence(error), "done": True})
 
