@@ -1,7 +1,6 @@
-"""The server gives an opened page back, keeps little of it meanwhile, and answers nothing that the page does not ask."""
+"""The server gives an opened page back, keeps little of it meanwhile, and answers only what the page asks."""
 
 import asyncio
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any

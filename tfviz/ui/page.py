@@ -146,11 +146,11 @@ class Page:
         """
         query = dict(request.query_params)
         kernel, precision = query.get("kernel"), query.get("precision")
-        model = query["model"][:1024] if "model" in query else None
+        model = query.get("model", "").strip()[:1024]  # an empty one is none
         return [
             query["text"][:20_000] if "text" in query else examples(model)[0] if model else gr.skip(),
             query["second"][:20_000] if "second" in query else gr.skip(),
-            model if model is not None else gr.skip(),
+            model or gr.skip(),
             kernel if kernel in KERNELS else gr.skip(),
             precision if precision in PRECISIONS else gr.skip(),
         ]

@@ -1,7 +1,7 @@
 """What the server keeps of an opened page, and for how long.
 
-Gradio keeps a session for each page for ever (up to 10,000), and in it a copy of every component's configuration and of
-the last value that it showed, for its deep links. Here a session keeps its own states alone, and goes when its page has.
+Gradio keeps a session for each page for ever (up to 10,000), and in it a copy of every component's configuration and
+of the last value that it showed, for its deep links. Here a session keeps its own states alone, and goes with its page.
 """
 
 import asyncio
