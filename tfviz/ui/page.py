@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from tfviz.messages import LANGUAGES
+from tfviz.ui.components.controls import forgive
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, precision_label, render
 from tfviz.ui.context import KEPT_SESSIONS, AppContext, Step, follow, quietly
 from tfviz.ui.examples import carried_over, examples, most_examples
@@ -84,6 +85,8 @@ class Page:
             )
             self.speed = gr.HTML(render(Strip(), t), apply_default_css=False, elem_id="tv-speed")
             self.run_all = gr.Button(t("speed.run_all"), size="sm", elem_id="tv-run-all")
+        for control in (self.first, self.second, self.model, self.kernel, self.precision):
+            forgive(control)
 
     def _header(self, device: str) -> str:
         """Title, device, language switch, light and dark. The links carry the state along (see page.js)."""
@@ -170,7 +173,7 @@ class Page:
 
     def remember(self, event: gr.EventData, selection: dict[str, Any]) -> dict[str, Any]:
         """The view's selection, for the next trace to open at."""
-        chosen = event._data or {}
+        chosen = event._data if isinstance(event._data, dict) else {}
         return {**selection, **{name: chosen[name] for name in FIRST if name in chosen}}
 
     def trace(

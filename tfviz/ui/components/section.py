@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from tfviz.errors import WrongModel
 from tfviz.ui.components.code import show_code
+from tfviz.ui.components.controls import forgive
 from tfviz.ui.components.picture import Picture, pack, payload, picture_view
 from tfviz.ui.context import AppContext, quietly
 from tfviz.ui.i18n import Translator
@@ -143,27 +143,12 @@ def _build(ctx: AppContext, section: Section) -> None:
             with gr.Column(scale=1, min_width=240):
                 controls = section.controls(t)
     for control in controls.values():
-        _forgive(control)
+        forgive(control)
     _build_tries(ctx, section, controls)
     listen: dict[str, Any] = {"concurrency_limit": 8, "trigger_mode": "multiple"}  # picture.js decides what is asked
     view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, **listen, **quietly(ctx))
     for control in controls.values():
         control.change(None, js=f"() => window.tfviz.changed('{_id(key)}')", **quietly(ctx))
-
-
-def _forgive(control: Any) -> None:
-    """A number typed beyond a control's ends counts as the end, and an empty box as the value it had at first."""
-    if not isinstance(control, gr.Slider | gr.Number):
-        return
-    low = -inf if control.minimum is None else control.minimum
-    high = inf if control.maximum is None else control.maximum
-    check, first = control.preprocess, control.value
-
-    def preprocess(payload: Any) -> Any:
-        number = payload if isinstance(payload, int | float) and isfinite(payload) else first
-        return check(min(max(number, low), high))
-
-    control.preprocess = preprocess  # type: ignore[method-assign]
 
 
 def _build_tries(ctx: AppContext, section: Section, controls: dict[str, Any]) -> None:
