@@ -259,6 +259,7 @@ def test_no_text_is_answered_with_a_sentence_or_with_visible_blanks(visit: Visit
 def test_one_token_looks_at_itself_alone(visit: Visit) -> None:
     visitor = visit("/?text=The")
     expect(visitor.tokens()).to_have_text(["The"])
+    expect(visitor.view.get_by_text("Reduced")).to_have_count(0)
     expect(visitor.readout).to_contain_text("The (0) → The (0): 1.000 · row sum 1.000 · column sum 1.000")
     visitor.measured()
 
@@ -292,6 +293,8 @@ def test_more_tokens_than_the_page_shows_are_cut_in_the_open(visit: Visit) -> No
     )
     expect(visitor.map).to_have_accessible_name(re.compile("1,?024 queries by 1,?024 keys"))
     expect(visitor.tokens()).to_have_count(1024)
+    reduced = visitor.view.get_by_text(re.compile(r"1,?024 × 1,?024 weights on 24 × 24 cells.* of its 43 × 43 block"))
+    expect(reduced).to_be_visible()
     visitor.map.press("ControlOrMeta+End")
     expect(visitor.readout).to_contain_text(re.compile(r"\(1023\) → .*\(1023\): [0-9.e−]+ · row sum 1\.000"))
 

@@ -215,7 +215,9 @@ CONTROLS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize("control, first", CONTROLS, ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("sent", [None, {}, {"a": 1}, [["a"]], float("nan"), "x" * 9, 10**400, -1e300, "\ud800"], ids=range(9))
+@pytest.mark.parametrize(
+    "sent", [None, {}, {"a": 1}, [["a"]], float("nan"), "x" * 9, 10**400, -1e300, "\ud800"], ids=range(9)
+)
 def test_any_value_is_taken_as_a_possible_one(control: Any, first: Any, sent: Any) -> None:
     """Anybody can send anything: none of it is refused, and what has no nearest value counts as the first one."""
     taken = forgive(copy(control)).preprocess(sent)
