@@ -203,6 +203,7 @@ def test_half_a_surrogate_pair_does_not_keep_an_answer_from_being_sent(ctx: AppC
     assert json.loads(value.encode())["notes"] == ["a \ufffd b 🙂"]
 
 
+SENT: list[Any] = [None, {}, {"a": 1}, [["a"]], float("nan"), "x" * 9, 10**400, -1e300, "\ud800"]
 CONTROLS: list[tuple[Any, Any]] = [
     (gr.Slider(1, 9, value=4), 4),
     (gr.Number(0.5), 0.5),

@@ -108,7 +108,7 @@ class _Run:
     def _beside_all(self) -> None:
         """FP32's times of all rounds, in its row and beside every other: each speed is the ratio of what is shown."""
         pooled = self.every.point(self.base, 0, BASE)
-        beside = {"prefill_beside": pooled.prefill, "decode_beside": pooled.decode}
+        beside: dict[str, Any] = {"prefill_beside": pooled.prefill, "decode_beside": pooled.decode}
         self.points |= {name: replace(point, **beside) for name, point in self.points.items()}
         self.points[BASE] = replace(self.points[BASE], prefill=pooled.prefill, decode=pooled.decode)
 
