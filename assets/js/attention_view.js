@@ -127,7 +127,7 @@ function inkOnto(canvas, codes, w, h) { // codes at native resolution, one pixel
 
 function figure(className, parent) {    // title, note on the right, body, foot: the frame of every picture
   const box = el('section', `tv-figure ${className}`, parent), top = el('header', '', box);
-  return { box, title: el('h2', '', top), note: el('span', '', top), body: el('div', '', box), foot: el('footer', '', box) };
+  return { box, title: el('h2', '', top), note: el('span', '', top), body: el('div', '', box), foot: el('p', 'tv-foot', box) };
 }
 
 function build() {
@@ -304,6 +304,9 @@ function layoutGrid() {
   const parts = [`${t('layers', { n: layers })} \u00d7 ${t('heads_count', { n })}`];
   if (grid.between) parts.push(t('per_group', { n: group }));
   setText(ui.heads.note, parts.join(' \u00b7 '));
+  const { n_query: queries, n_key: keys } = kind, [rows, columns] = thumb ?? [queries, keys];
+  const block = { down: Math.ceil(queries / rows), across: Math.ceil(keys / columns) };  // as thumbnails.py pools
+  setText(ui.heads.foot, block.down * block.across === 1 ? '' : t('reduced', { queries, keys, rows, columns, ...block }));
 }
 
 function groupTick(g) {

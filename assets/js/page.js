@@ -34,19 +34,38 @@
       try { localStorage.setItem('tfviz-mode', dark ? 'dark' : 'light'); } catch { /* a private window forgets */ }
       paint(dark);
     }
+  });
+  for (const kind of ['pointerdown', 'click']) document.addEventListener(kind, event => {  // before a menu copies it, too
     const link = event.target.closest?.('.tv-header a[hreflang]');
-    if (link) link.search = location.search;  // the other language opens with the same sentence and switches
+    if (!link) return;
+    link.search = location.search;          // the other language opens with the same sentence and switches
+    if (kind === 'click' && !event.ctrlKey && !event.metaKey && !event.shiftKey) keep('tfviz-moves', 'yes');
   });
 
   /* What is on screen, in the address: reloading, the other language and a copied link give the same page.
-     A text that is too long for an address waits in the tab itself, for reloading and the other language. */
+     Spaces are written as %20, since other programs take the usual + for a plus; the text does not stand at the end,
+     where they cut a point off. A text that is too long for an address waits in the tab itself. */
   function remember(values) {
-    const query = new URLSearchParams(location.search);
-    NAMES.forEach((name, i) => values[i] == null ? query.delete(name) : query.set(name, values[i]));
-    const long = String(query).length > LONGEST_ADDRESS;
-    if (long) query.delete('text');
-    history.replaceState(history.state, '', `${location.pathname}?${query}`);
-    try { long ? sessionStorage.setItem('tfviz-text', values[0]) : sessionStorage.removeItem('tfviz-text'); } catch { /* a private window forgets */ }
+    const query = new URLSearchParams(), others = new URLSearchParams(location.search);
+    NAMES.forEach((name, i) => { others.delete(name); if (values[i] != null) query.set(name, values[i]); });
+    for (const [name, value] of others) query.append(name, value);
+    if (addressOf(query).length > LONGEST_ADDRESS) query.delete('text');
+    show(query);
+    keep('tfviz-typed', JSON.stringify(values.slice(0, 2)));
+  }
+  const addressOf = query => String(query).replaceAll('+', '%20');  // a plus of the text is %2B already
+  const show = query => history.replaceState(history.state, '', `${location.pathname}?${addressOf(query)}`);
+
+  function keep(name, text) { try { sessionStorage.setItem(name, text); } catch { /* a private window forgets, and so does a full one */ } }
+
+  /* What the boxes held when this tab last showed the page: [sentence, second], if it comes back to it, by reloading (as it
+     does by itself once the server is there again) or in the other language; a link that is opened says itself what it wants. */
+  function typedBefore() {
+    try {
+      const moves = sessionStorage.getItem('tfviz-moves') !== null, [visit] = performance.getEntriesByType('navigation');
+      sessionStorage.removeItem('tfviz-moves');
+      return moves || visit?.type !== 'navigate' ? JSON.parse(sessionStorage.getItem('tfviz-typed')) ?? [] : [];
+    } catch { return []; }
   }
 
   function type(text, where = 'tv-first') {
@@ -66,17 +85,14 @@
     candidate = '';
   });
 
-  /* What is typed before the link's state has come. */
-  let early = null;                       // undefined once it has
-  document.addEventListener('input', ({ target }) => { if (early !== undefined && target.closest?.('#tv-first')) early = target.value; }, true);
-
-  function typeWhatWaits() {
-    let text = null;
-    try { text = sessionStorage.getItem('tfviz-text'); } catch { /* nothing waits */ }
-    if (!text || new URLSearchParams(location.search).has('text')) return;
-    const waiting = setInterval(() => { if (byId('attention-view')?.querySelector('[data-painted]')) { clearInterval(waiting); type(text); } }, 200);
-  }
-  whenReady(typeWhatWaits);
+  /* What is typed before the link's state has come, or was before the page was left. */
+  let [early = null, earlySecond = null] = typedBefore();  // early is undefined once the state has come
+  document.addEventListener('input', ({ target }) => {
+    const [first, second] = ['tv-first', 'tv-second'].map(id => byId(id)?.querySelector('textarea'));
+    if (target !== first && target !== second) return;
+    if (target === first) { earlySecond = null; if (early !== undefined) early = first.value; }
+    keep('tfviz-typed', JSON.stringify([first.value, second?.value ?? '']));
+  }, true);
 
   /* A number beyond its box's ends counts as the end: then the box says so too, after Enter or once it is left. */
   function settle(box) {
@@ -98,7 +114,7 @@
     query.set(inner ? 'section' : 'tab', button.dataset.tabId);
     if (!inner) centre(button);
     if (!inner) query.delete('section');
-    history.replaceState(history.state, '', `${location.pathname}?${query}`);
+    show(query);
   });
   function centre(button) {               // in its own row, which scrolls on a phone; the page must not move
     const row = button.closest('.tab-container'), at = button.getBoundingClientRect(), around = row.getBoundingClientRect();
@@ -184,6 +200,9 @@
     },
     traceEnds() {
       running = 0; mark();
+      const second = byId('tv-second')?.querySelector('textarea');  // it comes with the first answer of a model that has one
+      if (second && earlySecond !== null && second.value !== earlySecond) type(earlySecond, 'tv-second');
+      earlySecond = null;
       grey(JSON.parse(byId('tv-speed')?.querySelector('[data-lacks]')?.dataset.lacks || '{"tv-kernel": {}, "tv-precision": {}}'));
     },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },

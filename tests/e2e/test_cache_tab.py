@@ -35,6 +35,13 @@ def test_the_first_example_goes_on_and_its_checks_hold(stay: Visit) -> None:
     expect(card).to_contain_text("2 × 30 × 3 × 64 × 4 B = 46,080 B a token")
     expect(card).to_contain_text("1,244,160 B = 27 × 46,080 B")
     expect(picture.locator(".tv-cache-card.of-work .tv-cache-big")).to_have_text("21.6x less work")
+    times = picture.locator(".tv-cache-card.of-time").inner_text()  # the ratio is that of the two medians under it
+    found = re.search(r"([\d.]+)x (faster|slower)[^:]*: ([\d.]+) ms with, ([\d.]+) ms without", times)
+    assert found is not None
+    gain = float(found[4]) / float(found[3])
+    assert (
+        abs(float(found[1]) / max(gain, 1 / gain) - 1) < 0.02
+    )  # each has three digits, the ratio two behind the point
     expect(picture.locator(".of-q .shape")).to_have_text("[9, 1, 64]")
     expect(picture.locator(".of-K .shape")).to_have_text("[3, 27, 64]")
 

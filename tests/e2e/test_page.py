@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+import pytest
 from playwright.sync_api import BrowserContext, Locator, Request, Route, expect
 
 from tests.e2e.conftest import PATIENCE, Visitor, is_outside
@@ -258,6 +259,7 @@ def test_no_text_is_answered_with_a_sentence_or_with_visible_blanks(visit: Visit
 def test_one_token_looks_at_itself_alone(visit: Visit) -> None:
     visitor = visit("/?text=The")
     expect(visitor.tokens()).to_have_text(["The"])
+    expect(visitor.view.get_by_text("Reduced")).to_have_count(0)
     expect(visitor.readout).to_contain_text("The (0) → The (0): 1.000 · row sum 1.000 · column sum 1.000")
     visitor.measured()
 
@@ -291,6 +293,8 @@ def test_more_tokens_than_the_page_shows_are_cut_in_the_open(visit: Visit) -> No
     )
     expect(visitor.map).to_have_accessible_name(re.compile("1,?024 queries by 1,?024 keys"))
     expect(visitor.tokens()).to_have_count(1024)
+    reduced = visitor.view.get_by_text(re.compile(r"1,?024 × 1,?024 weights on 24 × 24 cells.* of its 43 × 43 block"))
+    expect(reduced).to_be_visible()
     visitor.map.press("ControlOrMeta+End")
     expect(visitor.readout).to_contain_text(re.compile(r"\(1023\) → .*\(1023\): [0-9.e−]+ · row sum 1\.000"))
 
@@ -347,6 +351,67 @@ def still_whole(visitor: Visitor) -> None:
     visitor.measured()
     expect(visitor.page.locator(".tv-header")).to_be_visible()
     expect(visitor.page.locator("#attention-view [data-empty]")).to_have_count(0)
+
+
+def test_a_link_means_the_same_after_other_programs_have_handled_it(visit: Visit) -> None:
+    text, visitor = 'C++ & C# cost 100% = 5+5? "ok".', visit("/?model=minilm-l6&text=one&second=two")
+    visitor.second.fill("Yes.")
+    with visitor.new_trace():
+        visitor.sentence.fill(text)
+    address = visitor.page.url.removeprefix(visitor.url)
+    assert "+" not in address and not address.endswith(".")
+    assert parse_qs(urlsplit(address).query, keep_blank_values=True)["text"] == [text]
+    visitor.page.evaluate("sessionStorage.setItem('tfviz-typed', JSON.stringify(['stored here', 'before']))")
+    for one in (visit(address, color_scheme="dark"), visitor.open(address)):  # the link wins over what the tab had kept
+        expect(one.sentence).to_have_value(text)
+        expect(one.second).to_have_value("Yes.")
+        expect(one.model).to_have_value(re.compile("^MiniLM"))
+        link = one.page.get_by_role("link", name="中文")
+        link.dispatch_event("pointerdown")
+        assert urlsplit(str(link.get_attribute("href"))).query == urlsplit(address).query
+    expect(visitor.open("/?model=minilm-l6").sentence).not_to_have_value("stored here")
+
+
+def test_what_is_typed_while_the_server_is_away_is_there_and_traced_when_it_is_back(visit: Visit) -> None:
+    """The page reloads itself as soon as the server answers again."""
+    visitor = visit("/?model=minilm-l6&text=one&second=two")
+    visitor.page.route("**/queue/*", lambda route: None)  # no answer, so that what is typed next waits for its turn
+    visitor.second.fill("five six")
+    visitor.sentence.press_sequentially(" and four")
+    visitor.page.unroute("**/queue/*")
+    visitor.page.reload()
+    expect(visitor.tokens()).to_have_text("[CLS] one and four [SEP] five six [SEP]".split())
+    expect(visitor.sentence).to_have_value("one and four")
+    still_whole(visitor)
+
+
+@pytest.mark.parametrize(
+    "width, begun, ended",
+    [
+        (390, ["z", "zh", "zhe", "zheng", "zheng'zai"], "正在"),
+        (1440, ["z", "zh", "zhe", "zheng", "zheng'zai"], "正在"),
+        (1440, ["ㅎ", "하", "한"], "한"),
+    ],
+)
+def test_an_input_method_is_left_alone_until_it_has_chosen(
+    visit: Visit, width: int, begun: list[str], ended: str
+) -> None:
+    visitor = visit("/zh?model=minilm-l6", viewport={"width": width, "height": 800})
+    before = "如果用拼音输入法，输入的内容刚好触发换行，就会导致"
+    visitor.sentence.fill(before)
+    visitor.sentence.press("End")
+    method = visitor.page.context.new_cdp_session(visitor.page)
+    for typed in begun:
+        method.send(
+            "Input.imeSetComposition", {"text": typed, "selectionStart": len(typed), "selectionEnd": len(typed)}
+        )
+        expect(visitor.sentence).to_have_value(before + typed)
+    with visitor.new_trace():
+        method.send("Input.insertText", {"text": ended})
+    visitor.measured()
+    expect(visitor.sentence).to_have_value(before + ended)
+    assert visitor.sentence.evaluate("box => box.selectionStart") == len(before + ended)
+    assert parse_qs(urlsplit(visitor.page.url).query)["text"] == [before + ended]
 
 
 def test_a_text_too_long_for_an_address_survives_reloading(visit: Visit) -> None:

@@ -62,6 +62,16 @@ def test_a_decoder_is_timed_and_judged_in_every_precision(loaded: Loaded) -> Non
     assert sizes["int4"] < sizes["int8_weights"] < sizes["fp16"] < sizes["fp32"]
 
 
+def test_every_speed_is_the_ratio_of_the_two_times_that_are_shown(loaded: Loaded) -> None:
+    """FP32's row shows the times of all rounds, which a machine that slows down meanwhile spreads far apart."""
+    found = last(trial(getter(loaded("llama")), TEXTS, ("fp32", "bf16", "fp16")))
+    base = found.points[BASE]
+    for point in found.points.values():
+        assert point.decode is not None and base.decode is not None
+        assert point.prefill_speed == base.prefill.median / point.prefill.median
+        assert point.decode_speed == base.decode.median / point.decode.median
+
+
 def test_an_encoder_without_a_head_is_judged_by_its_hidden_states(loaded: Loaded) -> None:
     found = last(trial(getter(loaded("bert")), TEXTS, ("fp32", "bf16")))
     point = found.points["bf16"]

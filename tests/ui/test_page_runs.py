@@ -4,6 +4,10 @@ from collections import OrderedDict
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
+import pytest
+from starlette.datastructures import QueryParams
+
 from tfviz.inference.measure import Difference, Latency
 from tfviz.introspection.workbench import Measurement
 from tfviz.ui.components.speed_strip import BASELINE, Strip, render
@@ -34,3 +38,19 @@ def test_a_text_whose_run_is_under_way_is_not_run_twice() -> None:
     page.newest, page.asked = OrderedDict(one=f"{RUN}1"), {"one": ("a b", "", "dates", "flash", "fp32")}
     assert len(list(page.trace("a b", "", "dates", "flash", "fp32", {}, Strip(), request))) == 1
     assert page.newest["one"] == f"{RUN}1"
+
+
+@pytest.mark.parametrize(
+    "query, text, model",
+    [
+        ("text=5%2B5%20%3D%20C%2B%2B", "5+5 = C++", None),
+        ("text=100%&model=", "100%", None),
+        ("text=a+b&model=%20", "a b", None),  # as links were written before
+        ("text=%FF%FE&kernel=flash&kernel=naive&model=minilm-l6", "\ufffd\ufffd", "minilm-l6"),
+    ],
+)
+def test_a_link_is_read_as_it_was_meant(query: str, text: str, model: str | None) -> None:
+    page: Any = object.__new__(Page)
+    request: Any = SimpleNamespace(query_params=QueryParams(query))
+    shown = page.open_page(request)
+    assert shown[0] == text and (shown[2] == model if model else shown[2] == gr.skip())

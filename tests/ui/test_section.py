@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tfviz.config import Settings
 from tfviz.errors import UnsupportedHere, WrongModel
 from tfviz.inference.device import DeviceGate
+from tfviz.ui.components.controls import forgive
 from tfviz.ui.components.picture import Badge, Panel, Picture, payload, table
 from tfviz.ui.components.section import Scene, Section, _drawer
 from tfviz.ui.context import AppContext
@@ -198,3 +201,34 @@ def test_half_a_surrogate_pair_does_not_keep_an_answer_from_being_sent(ctx: AppC
 
     (value,) = begin(ctx, Section("x", draw, needs_trace=False), key="k")
     assert json.loads(value.encode())["notes"] == ["a \ufffd b 🙂"]
+
+
+SENT: list[Any] = [None, {}, {"a": 1}, [["a"]], float("nan"), "x" * 9, 10**400, -1e300, "\ud800"]
+CONTROLS: list[tuple[Any, Any]] = [
+    (gr.Slider(1, 9, value=4), 4),
+    (gr.Number(0.5), 0.5),
+    (gr.Checkbox(True), True),
+    (gr.Radio(["a", "b"], value="b"), "b"),
+    (gr.Dropdown([("A", 1), ("B", 2)], value=2), 2),
+    (gr.CheckboxGroup(["a", "b"], value=["a"]), ["a"]),
+    (gr.Textbox("text", max_length=5), "text"),
+]
+
+
+@pytest.mark.parametrize("control, first", CONTROLS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "sent", [None, {}, {"a": 1}, [["a"]], float("nan"), "x" * 9, 10**400, -1e300, "\ud800"], ids=range(9)
+)
+def test_any_value_is_taken_as_a_possible_one(control: Any, first: Any, sent: Any) -> None:
+    """Anybody can send anything: none of it is refused, and what has no nearest value counts as the first one."""
+    taken = forgive(copy(control)).preprocess(sent)
+    if isinstance(control, gr.Slider) and sent in (10**400, -1e300):
+        assert taken == (9 if sent > 0 else 1)
+    elif isinstance(control, gr.Number) and sent == -1e300:
+        assert taken == sent
+    elif isinstance(control, gr.Textbox) and isinstance(sent, str):
+        assert taken == sent[:5]
+    elif isinstance(control, gr.CheckboxGroup) and isinstance(sent, list):
+        assert taken == []
+    else:
+        assert taken == first

@@ -14,14 +14,14 @@ BASE = "fp32"
 
 @dataclass(frozen=True, eq=False)
 class PrecisionPoint:
-    """One precision of one model on this machine. Its speeds stand beside those of FP32, timed in turns with it."""
+    """One precision of one model on this machine. Its speeds stand beside FP32's, timed in turns with all of them."""
 
     precision: str
     weight_bytes: int
     peak_bytes: int  # of a prefill, beyond the weights
     prefill: Latency
     decode: Latency | None  # seconds a token; None: the model does not write
-    prefill_beside: Latency  # FP32's
+    prefill_beside: Latency  # FP32's, as its own row shows it
     decode_beside: Latency | None
     perplexity: float | None = None  # None: the model does not predict the next token
     kl: float | None = None  # nats a position; None: no output head

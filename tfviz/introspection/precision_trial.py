@@ -80,7 +80,7 @@ class _Run:
     read: Sequence[Inputs]
     references: "list[Reference]" = field(default_factory=list)  # of each text
     points: dict[str, PrecisionPoint] = field(default_factory=dict)
-    every: "Seconds" = field(default_factory=lambda: Seconds())  # of all rounds, so FP32's speed is that of all
+    every: "Seconds" = field(default_factory=lambda: Seconds())  # of all rounds
 
     def steps(self, name: str) -> Iterator[str]:
         """The steps of one precision, each named by what comes next; FP32's also fill `references`."""
@@ -95,11 +95,7 @@ class _Run:
             new: Seconds = self.compute(timed, pair, self.prefill, number)
             seconds, self.every = seconds.joined(new), self.every.joined(new)
             self.points[name] = replace(seconds.point(loaded, peak, BASE), weight_error=weight_error(self.base, loaded))
-            if name != BASE:
-                shown, pooled = self.points[BASE], self.every.point(self.base, 0, BASE)
-                beside = {"prefill_beside": pooled.prefill, "decode_beside": pooled.decode}
-                speeds: dict[str, Any] = {"prefill": pooled.prefill, "decode": pooled.decode, **beside}
-                self.points[BASE] = replace(shown, **speeds)
+            self._beside_all()
             yield "measure"
         judged, timed_point = Judged(), self.points[name]
         for i, inputs in enumerate(self.read):
@@ -108,6 +104,13 @@ class _Run:
             judged = judged.joined(self.compute(judge, loaded, inputs, self.references[i]))
             self.points[name] = replace(timed_point, **judged.fields())
             yield "compare"
+
+    def _beside_all(self) -> None:
+        """FP32's times of all rounds, in its row and beside every other: each speed is the ratio of what is shown."""
+        pooled = self.every.point(self.base, 0, BASE)
+        beside: dict[str, Any] = {"prefill_beside": pooled.prefill, "decode_beside": pooled.decode}
+        self.points |= {name: replace(point, **beside) for name, point in self.points.items()}
+        self.points[BASE] = replace(self.points[BASE], prefill=pooled.prefill, decode=pooled.decode)
 
 
 def _check_room(base: LoadedModel, name: str) -> None:

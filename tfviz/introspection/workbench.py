@@ -218,6 +218,14 @@ class Workbench:
         """Keeps a trace that was made elsewhere, and gives its id."""
         return self._keep(_Kept(trace, prompt))
 
+    def forget(self, trace_id: str) -> None:
+        """Gives a trace back before newer ones need its room, with those that runs have grown from it."""
+        with self._lock:
+            kept = self._kept.pop(trace_id, None)
+        for finding in list(kept.found.values()) if kept is not None else ():
+            if grown := getattr(finding, "grown_id", ""):
+                self.forget(grown)
+
     def prompt_of(self, trace_id: str) -> Prompt:
         return self._kept_trace(trace_id).prompt
 

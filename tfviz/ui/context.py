@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Empty, Queue
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # torch comes with it, and the page must be up before torch i
     from tfviz.introspection.trace import Trace
     from tfviz.introspection.workbench import Workbench
 
+KEPT_SESSIONS = 1000
 logger = logging.getLogger(__name__)
 Show = Callable[[str, "Trace", dict[str, Any]], Any]  # (trace id, trace, selection) -> the component's new value
 
@@ -31,6 +33,16 @@ class AppContext:
     notice: Any = None  # small; Gradio writes the state of every event into a component, copying all that it holds
     attention_view: Any = None  # raises the events `select` and `gone`
     outputs: list[tuple[Any, Show]] = field(default_factory=list)
+    wishes: OrderedDict[str, dict[str, object]] = field(default_factory=OrderedDict)  # session -> section -> newest
+
+    def newest_wish(self, session: str, section: str) -> Callable[[], bool]:
+        """Notes a wish of this page; the answer tells whether a later one has come, or the page has gone."""
+        ticket = object()
+        self.wishes.setdefault(session, {})[section] = ticket
+        self.wishes.move_to_end(session)
+        while len(self.wishes) > KEPT_SESSIONS:
+            self.wishes.popitem(last=False)
+        return lambda: self.wishes.get(session, {}).get(section) is not ticket
 
     @property
     def workbench(self) -> "Workbench":

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from tfviz.messages import LANGUAGES
+from tfviz.ui.components.controls import forgive
 from tfviz.ui.components.speed_strip import KERNELS, PRECISIONS, Setting, Strip, precision_label, render
-from tfviz.ui.context import AppContext, Step, follow, quietly
+from tfviz.ui.context import KEPT_SESSIONS, AppContext, Step, follow, quietly
 from tfviz.ui.examples import carried_over, examples, most_examples
 from tfviz.ui.i18n import Translator, megabytes, milliseconds, significant
 from tfviz.ui.selection import FIRST
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tfviz.introspection.trace import Trace
     from tfviz.sources.catalog import CatalogEntry
 
-KEPT_SESSIONS = 1000
+KEPT_TRACES = 64  # names of one page's traces, to give them back with it
 RUN = "run "  # begins the name of a run, which a trace's id does not
 PATHS = {"en": "/", "zh": "/zh"}
 
@@ -38,6 +39,7 @@ class Page:
         self.ctx, self.t = ctx, ctx.t
         self.newest: OrderedDict[str, str] = OrderedDict()  # session -> its newest run, then that run's trace
         self.asked: dict[str, Any] = {}  # session -> what its newest run was asked for, until it fails
+        self.traced: dict[str, list[str]] = {}  # session -> its traces
         self._build()
         self._wire()
 
@@ -83,6 +85,8 @@ class Page:
             )
             self.speed = gr.HTML(render(Strip(), t), apply_default_css=False, elem_id="tv-speed")
             self.run_all = gr.Button(t("speed.run_all"), size="sm", elem_id="tv-run-all")
+        for control in (self.first, self.second, self.model, self.kernel, self.precision):
+            forgive(control)
 
     def _header(self, device: str) -> str:
         """Title, device, language switch, light and dark. The links carry the state along (see page.js)."""
@@ -145,11 +149,11 @@ class Page:
         """
         query = dict(request.query_params)
         kernel, precision = query.get("kernel"), query.get("precision")
-        model = query["model"][:1024] if "model" in query else None
+        model = query.get("model", "").strip()[:1024]  # an empty one is none
         return [
             query["text"][:20_000] if "text" in query else examples(model)[0] if model else gr.skip(),
             query["second"][:20_000] if "second" in query else gr.skip(),
-            model if model is not None else gr.skip(),
+            model or gr.skip(),
             kernel if kernel in KERNELS else gr.skip(),
             precision if precision in PRECISIONS else gr.skip(),
         ]
@@ -160,9 +164,16 @@ class Page:
         self.newest.pop(session, None)
         self.asked.pop(session, None)
 
+    def forget(self, session: str) -> None:
+        """Gives back all that was kept for a page that does not come back."""
+        for kept in (self.newest, self.asked, self.ctx.wishes):
+            kept.pop(session, None)
+        for trace_id in self.traced.pop(session, []):
+            self.ctx.workbench.forget(trace_id)
+
     def remember(self, event: gr.EventData, selection: dict[str, Any]) -> dict[str, Any]:
         """The view's selection, for the next trace to open at."""
-        chosen = event._data or {}
+        chosen = event._data if isinstance(event._data, dict) else {}
         return {**selection, **{name: chosen[name] for name in FIRST if name in chosen}}
 
     def trace(
@@ -235,6 +246,7 @@ class Page:
             else:
                 trace_id, trace = step.result
                 self._set_newest(request, trace_id)
+                self.traced[session] = [*self.traced.get(session, []), trace_id][-KEPT_TRACES:]
                 about, same_model = (trace.model, trace.revision, trace.text), strip.about[:1] == (trace.model,)
                 rows, reasons = (strip.rows, strip.reasons) if strip.about == about else ({}, {})
                 lacks = _lacks(self.ctx.workbench.resident.device, _softcapped(trace), t)

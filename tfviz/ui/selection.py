@@ -71,7 +71,8 @@ def clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
     stack = trace.stacks[kind]
 
     def within(name: str, n: int) -> int:
-        return max(0, min(int(selection.get(name) or 0), n - 1))
+        chosen = selection.get(name)
+        return max(0, min(chosen, n - 1)) if isinstance(chosen, int) else 0
 
     return {
         "kind": kind,

@@ -4,15 +4,20 @@ import gzip
 import logging
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "100")  # it makes a table of them all after each event
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is: its profiler talks on stderr
 
 import gradio as gr
+from gradio.routes import App
 from plotly.offline import get_plotlyjs
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,8 +25,10 @@ from starlette.routing import Route
 from tfviz.config import Settings
 from tfviz.messages import ASSETS
 from tfviz.ui.context import AppContext
+from tfviz.ui.doors import Doors
 from tfviz.ui.i18n import Translator
 from tfviz.ui.page import PATHS, Page
+from tfviz.ui.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 PLOTLY = "/plotly.js"
@@ -29,13 +36,15 @@ PLOTLY = "/plotly.js"
 
 def build_app(settings: Settings) -> gr.Blocks:
     """Both languages' pages in one Blocks: English at /, Chinese at /zh."""
+    sessions = Sessions()
     with gr.Blocks(title="tfviz", analytics_enabled=False) as app:
-        Page(AppContext(Translator("en"), settings))
+        sessions.when_gone.append(Page(AppContext(Translator("en"), settings)).forget)
     for language, path in PATHS.items():
         if language != "en":
             with app.route(language, path, show_in_navbar=False):
-                Page(AppContext(Translator(language), settings))
-    app.queue(default_concurrency_limit=8, max_size=64, status_update_rate=2)
+                sessions.when_gone.append(Page(AppContext(Translator(language), settings)).forget)
+    app.queue(default_concurrency_limit=8, max_size=64, status_update_rate=2, api_open=False)
+    sessions.set_blocks(app)
     return app
 
 
@@ -47,12 +56,26 @@ def launch(app: gr.Blocks, settings: Settings, **options: Any) -> Any:
         head=_head(),
         footer_links=[],
         run_history=False,
-        max_file_size="1mb",
         enable_monitoring=False,
         show_error=False,
-        app_kwargs={"routes": [Route(PLOTLY, _plotly)]},
+        app_kwargs=served(app),
         **options,
     )
+
+
+def served(app: gr.Blocks) -> dict[str, Any]:
+    """What the server takes from here instead of from Gradio: its sessions, its doors, and an address for Plotly."""
+    sessions = app.state_holder
+    assert isinstance(sessions, Sessions), f"an app of build_app's, not one with {sessions}"
+
+    @asynccontextmanager
+    async def lifespan(server: App) -> AsyncIterator[None]:
+        server.state_holder = sessions
+        sessions.set_blocks(app)
+        yield
+
+    doors = Middleware(Doors, sessions=sessions)
+    return {"routes": [Route(PLOTLY, _plotly)], "lifespan": lifespan, "middleware": [doors]}
 
 
 def theme() -> gr.themes.Base:

@@ -21,6 +21,7 @@
   const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
   const sum = list => list.reduce((a, b) => a + b, 0);
+  const ENOUGH = 5;                       // decode steps from which their medians are compared
   const median = list => { const sorted = [...list].sort((a, b) => a - b), i = sorted.length >> 1; return sorted.length % 2 ? sorted[i] : (sorted[i - 1] + sorted[i]) / 2; };
   const whole = n => n.toLocaleString('en-US');
   const digits = x => x === 0 ? '0' : x >= 1000 ? whole(Math.round(x)) : x.toPrecision(3).replace(/e-0?/, 'e\u2212');
@@ -169,6 +170,10 @@
       const root = el('section', `tv-cache-card of-${name}`, parent);
       el('h3', '', root, { text: this.words[name] });
       const card = { root, big: el('p', 'tv-cache-big', root), body: el('div', '', root) };
+      if (name === 'time') {
+        card.typical = el('p', 'tv-cache-sum', card.body);
+        card.once = el('p', 'tv-cache-sum', card.body, { text: this.words.once });
+      }
       if (bars) card.bars = ['with', 'without'].map(way => {
         const line = el('div', `tv-cache-way of-${way}`, card.body);
         el('span', '', line, { text: this.words[way] });
@@ -180,7 +185,6 @@
         const legend = el('p', 'tv-cache-parts', card.body, { 'aria-hidden': 'true' });
         PARTS.forEach((part, i) => { const one = el('span', '', legend); el('i', `p${i}`, one); one.append(this.words[part]); });
       }
-      if (name === 'time') card.typical = el('p', 'tv-cache-sum', card.body);
       card.chart = this.chart(root, name);
       return card;
     }
@@ -234,18 +238,24 @@
         PARTS.forEach((part, k) => { track.children[k].style.width = `${100 * step.work[i][k] / most}%`; track.children[k].title = `${words[part]}: ${whole(step.work[i][k])}`; });
         value.textContent = count(work[i]); value.title = whole(work[i]);
       });
-      const slowest = Math.max(...data.steps.map(one => Math.max(...one.ms))), gain = step.ms[1] / step.ms[0];
-      this.time.big.textContent = first ? words['same.work'] : fill(words[gain >= 1 ? 'faster' : 'slower'], { x: Math.max(gain, 1 / gain).toFixed(2) });
+      const slowest = Math.max(...data.steps.map(one => Math.max(...one.ms)));
+      this.headline(first);
       this.time.bars.forEach(({ track, value }, i) => {
         if (!track.children.length) el('i', i ? 'without' : 'with', track);
         track.firstChild.style.width = `${100 * step.ms[i] / slowest}%`;
         value.textContent = `${digits(step.ms[i])} ms`;
       });
-      const later = data.steps.slice(1), middle = i => median(later.map(one => one.ms[i]));
-      this.time.typical.textContent = later.length ? fill(words.median, { with: digits(middle(0)), without: digits(middle(1)) }) : '';
       for (const { chart } of [this.memory, this.work, this.time]) { const x = chart.x(this.at); chart.cursor.setAttribute('x1', x); chart.cursor.setAttribute('x2', x); }
       this.paintTensors();
       this.tip.hidden = true;
+    }
+
+    headline(first) {                                           // which way is faster: no single run says it
+      const { data, words, time } = this, later = data.steps.slice(1), enough = later.length >= ENOUGH;
+      const [cached, uncached] = [0, 1].map(i => median(later.map(one => one.ms[i]))), gain = uncached / cached;
+      const verdict = enough ? fill(words[gain >= 1 ? 'faster' : 'slower'], { x: Math.max(gain, 1 / gain).toFixed(2) }) : words.few;
+      time.big.textContent = first ? words['same.work'] : verdict;
+      time.typical.textContent = enough ? fill(words.median, { with: digits(cached), without: digits(uncached) }) : '';
     }
 
     reads(layer) { const { read } = this.step; return Array.isArray(read) ? read[layer] : read; }

@@ -5,17 +5,16 @@ sentence, the shared selection or a control of it changes; assets/js/picture.js 
 """
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from tfviz.errors import WrongModel
 from tfviz.ui.components.code import show_code
+from tfviz.ui.components.controls import forgive
 from tfviz.ui.components.picture import Picture, pack, payload, picture_view
 from tfviz.ui.context import AppContext, quietly
 from tfviz.ui.i18n import Translator
@@ -30,7 +29,6 @@ LATEX: list[dict[str, str | bool]] = [
     {"left": "$$", "right": "$$", "display": True},
     {"left": "\\(", "right": "\\)", "display": False},
 ]
-KEPT_WISHES = 2000
 ASK_AGAIN = 0.5  # seconds after which a waiting measurement tells its place again
 
 
@@ -145,27 +143,12 @@ def _build(ctx: AppContext, section: Section) -> None:
             with gr.Column(scale=1, min_width=240):
                 controls = section.controls(t)
     for control in controls.values():
-        _forgive(control)
+        forgive(control)
     _build_tries(ctx, section, controls)
     listen: dict[str, Any] = {"concurrency_limit": 8, "trigger_mode": "multiple"}  # picture.js decides what is asked
     view.wanted(_drawer(ctx, section, list(controls)), list(controls.values()), view, **listen, **quietly(ctx))
     for control in controls.values():
         control.change(None, js=f"() => window.tfviz.changed('{_id(key)}')", **quietly(ctx))
-
-
-def _forgive(control: Any) -> None:
-    """A number typed beyond a control's ends counts as the end, and an empty box as the value it had at first."""
-    if not isinstance(control, gr.Slider | gr.Number):
-        return
-    low = -inf if control.minimum is None else control.minimum
-    high = inf if control.maximum is None else control.maximum
-    check, first = control.preprocess, control.value
-
-    def preprocess(payload: Any) -> Any:
-        number = payload if isinstance(payload, int | float) and isfinite(payload) else first
-        return check(min(max(number, low), high))
-
-    control.preprocess = preprocess  # type: ignore[method-assign]
 
 
 def _build_tries(ctx: AppContext, section: Section, controls: dict[str, Any]) -> None:
@@ -189,15 +172,10 @@ def _build_tries(ctx: AppContext, section: Section, controls: dict[str, Any]) ->
 
 def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable[..., Iterator[str]]:
     """The listener of one section's `wanted`: one value for each picture that its `draw` gives."""
-    newest: OrderedDict[str, object] = OrderedDict()  # session -> the ticket of its newest wish
 
     def wanted(event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[str]:
         wish = event._data if isinstance(event._data, dict) else {}
-        session, ticket = str(request.session_hash), object()
-        newest[session] = ticket
-        newest.move_to_end(session)
-        while len(newest) > KEPT_WISHES:
-            newest.popitem(last=False)
+        overtaken = ctx.newest_wish(str(request.session_hash), section.key)
         reply: dict[str, Any] = {"key": wish.get("key"), "done": False}
         if wish.get("code") and section.code is not no_code:
             reply["code"] = show_code(ctx.t, *section.code())
@@ -207,7 +185,7 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
         if section.asks:
             named["ask"] = wish["ask"] if isinstance(wish.get("ask"), dict) else {}
         try:
-            scene = _scene(ctx, section, wish, lambda: newest.get(session) is not ticket)
+            scene = _scene(ctx, section, wish, overtaken)
             drawn = section.draw(scene, **named)
             if drawn is None or isinstance(drawn, Picture):
                 yield pack({**reply, **({} if drawn is None else payload(drawn)), "done": True})
@@ -224,7 +202,7 @@ def _drawer(ctx: AppContext, section: Section, names: Sequence[str]) -> Callable
         except WrongModel as error:  # what is drawn is another model's
             yield pack({**reply, **payload(Picture([], notes=[ctx.sentence(error)])), "done": True})
         except Exception as error:  # in a sentence; the last picture stays
-            if newest.get(session) is not ticket:
+            if overtaken():
                 return
             yield pack({**reply, "error": ctx.sentence(error), "done": True})
 

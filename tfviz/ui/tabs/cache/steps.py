@@ -31,8 +31,8 @@ FORMULAS = (
 WORDS = (
     "player back play pause next speed slider more grid computed cache cross attention position layer kv head "
     "prefill prefill.one decode ended step new read again.cell evicted leaving to_come memory same same.work "
-    "work time with without less faster slower median token measured sliding projections scores values "
-    "feed_forward output tensors tensor shape first first.row strip strip.rows q k v K V K_cross V_cross "
+    "work time with without less faster slower few once median token measured sliding projections scores "
+    "values feed_forward output tensors tensor shape first first.row strip strip.rows q k v K V K_cross V_cross "
     "k_cross v_cross axes row row_kv rest cross.once below above"
 ).split()
 
