@@ -58,6 +58,7 @@ def launch(app: gr.Blocks, settings: Settings, **options: Any) -> Any:
         run_history=False,
         enable_monitoring=False,
         show_error=False,
+        ssr_mode=False,  # on a Space Gradio would put a server of its own before these doors
         app_kwargs=served(app),
         **options,
     )
