@@ -54,3 +54,16 @@ def test_a_link_is_read_as_it_was_meant(query: str, text: str, model: str | None
     request: Any = SimpleNamespace(query_params=QueryParams(query))
     shown = page.open_page(request)
     assert shown[0] == text and (shown[2] == model if model else shown[2] == gr.skip())
+
+
+def test_a_page_that_is_gone_gives_its_traces_and_wishes_back() -> None:
+    page: Any = object.__new__(Page)
+    given_back: list[str] = []
+    wishes = OrderedDict(gone={"layers.map": object()}, stays={"layers.map": object()})
+    page.ctx = SimpleNamespace(workbench=SimpleNamespace(forget=given_back.append), wishes=wishes)
+    page.newest, page.asked = OrderedDict(gone="2", stays="3"), {"gone": (), "stays": ()}
+    page.traced = {"gone": ["1", "2"], "stays": ["3"]}
+    page.forget("gone")
+    page.forget("unheard of")
+    assert given_back == ["1", "2"]
+    assert all(list(kept) == ["stays"] for kept in (page.newest, page.asked, page.traced, wishes))
