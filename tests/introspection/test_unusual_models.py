@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "I-BERT": (lambda: hf.IBertForMaskedLM(hf.IBertConfig(**BERT_LIKE)), "error.no_attention"),
     "X-MOD, which wants a language": (
         lambda: hf.XmodForMaskedLM(hf.XmodConfig(**BERT_LIKE, languages=("a", "b"))),
-        "error.model_fails",
+        "error.cannot_load",
     ),
     "T5 without a start token": (
         lambda: hf.T5ForConditionalGeneration(hf.T5Config(**T5_LIKE, decoder_start_token_id=None)),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.closeness import MODEL, SUM, difference
 from tests.model.tiny import (
     DECODER,
     ENCODER_DECODER,
@@ -16,7 +17,6 @@ from tests.model.tiny import (
     KERNELS,
     LLAMA_LIKE,
     build,
-    difference,
     ids,
     using,
 )
@@ -104,8 +104,8 @@ def test_weights_are_the_softmax_of_the_scores_and_those_that_the_naive_kernel_u
     assert len(used) == 2
     for i, weights in enumerate(used):
         at = f"decoder.layers.{i}.attention."
-        assert difference(seen[at + "weights"], weights) < 1e-5
-        assert difference(seen[at + "scores"].softmax(-1), seen[at + "weights"]) < 1e-5
+        assert difference(seen[at + "weights"], weights) < SUM
+        assert difference(seen[at + "scores"].softmax(-1), seen[at + "weights"]) < SUM
         assert torch.equal(seen[at + "scores"].isneginf(), seen[at + "weights"] == 0)
 
 
@@ -119,7 +119,7 @@ def test_queries_and_keys_are_shown_as_they_met_and_make_the_scores() -> None:
     assert query.shape == (2, 4, 4, 4) and key.shape == (2, 2, 4, 4)  # four heads share two of keys
     scores = query @ key.repeat_interleave(2, 1).transpose(2, 3) / 2
     triangle = torch.ones(4, 4, dtype=torch.bool).triu(1)
-    assert difference(scores.masked_fill(triangle, 0), seen[at + "scores"].masked_fill(triangle, 0)) < 1e-5
+    assert difference(scores.masked_fill(triangle, 0), seen[at + "scores"].masked_fill(triangle, 0)) < SUM
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -191,4 +191,4 @@ def test_two_threads_with_their_own_probes_and_kernels_on_one_model_do_not_see_e
     for kernel, (probe, tokens) in visits.items():
         logits, seen = results[kernel]
         assert seen and all(path.endswith(probe) and value.shape[-2] == tokens.shape[1] for path, value in seen.items())
-        assert difference(logits, model(tokens)) < 1e-5
+        assert difference(logits, model(tokens)) < MODEL

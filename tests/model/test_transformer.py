@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.closeness import MODEL, SUM, difference
 from tests.model.tiny import (
     DECODER,
     ENCODER,
@@ -20,7 +21,6 @@ from tests.model.tiny import (
     PAD,
     VOCABULARY,
     build,
-    difference,
     ids,
     using,
 )
@@ -65,10 +65,10 @@ def test_a_padded_batch_equals_its_rows_alone(
             with probes(model, "embedded") as alone:
                 expected = run(model, sources[row], targets[row])
             real = target[row] != PAD
-            assert difference(logits[row, real], expected[0]) < 1e-4
+            assert difference(logits[row, real], expected[0]) < MODEL
             for name, embedded in alone.items():
                 mine = (source if name.startswith("encoder.") and config.family == "encoder-decoder" else target)[row]
-                assert difference(batch[name][row, mine != PAD], embedded[0]) < 1e-5, "positions follow the mask"
+                assert difference(batch[name][row, mine != PAD], embedded[0]) < SUM, "positions follow the mask"
     for name, weights in ((name, seen) for name, seen in batch.items() if name.endswith("weights")):
         of_source = config.family == "encoder-decoder" and (name.startswith("encoder.") or "cross" in name)
         blocked = (source if of_source else target) == PAD
@@ -93,7 +93,7 @@ def test_a_row_of_padding_gives_no_nan_anywhere_and_changes_no_other_row(
     with using(kernel), probes(model) as seen:
         logits = run(model, source, target)
     assert not [name for name, value in seen.items() if value.isnan().any()]
-    assert logits.isfinite().all() and difference(logits[:1], alone) < 1e-5
+    assert logits.isfinite().all() and difference(logits[:1], alone) < MODEL
     padded_key = (seen[name][1] for name in seen if name.endswith("weights") and seen[name].shape[-1] == 4)
     assert empty == "source" or all((weights[..., -1, :] == 0).all() for weights in padded_key)
     logits.square().mean().backward()
@@ -111,7 +111,7 @@ def test_logits_ignore_the_future(seed: int, n: int, kernel: str, data: st.DataO
     target[1, last + 1 :] = (target[0, last + 1 :] - 2) % (VOCABULARY - 3) + 3  # every later token is another
     with using(kernel):
         logits = run(model, source.expand(2, -1), target)
-    assert difference(logits[0, : last + 1], logits[1, : last + 1]) < 1e-5
+    assert difference(logits[0, : last + 1], logits[1, : last + 1]) < MODEL
     assert difference(logits[0, last + 1 :], logits[1, last + 1 :]) > 1e-3
 
 
@@ -239,7 +239,7 @@ def test_without_dropout_training_computes_what_eval_does(kernel: str) -> None:
     model, source, target = build(ENCODER_DECODER, dropout=0.0), ids(2, 5), ids(2, 4)
     with using(kernel):
         still = model(source, target)
-        assert difference(model.train()(source, target), still) < 1e-5
+        assert difference(model.train()(source, target), still) < MODEL
 
 
 @pytest.mark.parametrize(
