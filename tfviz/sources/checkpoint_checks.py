@@ -11,6 +11,7 @@ from typing import Any
 
 from tfviz.errors import ModelUnavailable, Phrase
 from tfviz.sources.checkpoint_files import LONGEST_TEXT, read_json
+from tfviz.sources.packed_config import packed
 
 ADAPTER = "adapter_config.json"
 LAYERS = re.compile(r"layers?$|depth$")  # num_hidden_layers, n_layer, encoder_layers ...
@@ -39,19 +40,13 @@ def check_adapter(folder: Path, model: str) -> None:
 
 def check_quantised(config: Mapping[str, Any], model: str) -> None:
     """Refuses packed weights by the name of their method: what is stored are not the weights themselves."""
-    for level in (config, config.get("text_config")):
-        said = level.get("quantization_config") if isinstance(level, Mapping) else None
-        if isinstance(said, Mapping) and said:
-            name, bits = _short(said.get("quant_method") or "quantization_config"), _bits(said)
-            method = name.upper() if len(name) <= 5 else name
-            packed = Phrase("word.packed_bits", {"method": method, "bits": bits}) if bits else method
-            raise ModelUnavailable("error.quantised", model=model, method=packed)
-
-
-def _bits(said: Mapping[str, Any]) -> int | None:
-    named = [said.get(name) for name in ("bits", "w_bit", "weight_bits", "nbits")]
-    named += [bits for bits in (4, 8) if said.get(f"load_in_{bits}bit") is True]
-    return next((bits for bits in named if type(bits) is int and 1 <= bits <= 16), None)
+    levels = (level for level in (config, config.get("text_config")) if isinstance(level, Mapping))
+    found = next((one for one in map(packed, levels) if one is not None), None)
+    if found is not None:
+        name = _short(found.method or "quantization_config")
+        method = name.upper() if len(name) <= 5 else name
+        inside = Phrase("word.packed_bits", {"method": method, "bits": found.bits}) if found.bits else method
+        raise ModelUnavailable("error.quantised", model=model, method=inside)
 
 
 def check_counts(config: Mapping[str, Any], n_tensors: int, model: str) -> None:
