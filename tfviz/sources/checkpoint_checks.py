@@ -45,8 +45,13 @@ def check_quantised(config: Mapping[str, Any], model: str) -> None:
     if found is not None:
         name = _short(found.method or "quantization_config")
         method = name.upper() if len(name) <= 5 else name
-        inside = Phrase("word.packed_bits", {"method": method, "bits": found.bits}) if found.bits else method
-        raise ModelUnavailable("error.quantised", model=model, method=inside)
+        if found.bits and str(found.bits) not in method:  # FP8 has them in its name
+            raise ModelUnavailable(
+                "error.quantised",
+                model=model,
+                method=Phrase("word.packed_bits", {"method": method, "bits": found.bits}),
+            )
+        raise ModelUnavailable("error.quantised", model=model, method=method)
 
 
 def check_counts(config: Mapping[str, Any], n_tensors: int, model: str) -> None:
