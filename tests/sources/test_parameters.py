@@ -218,6 +218,12 @@ def test_a_head_dim_that_no_class_declares_counts(kind: str, quiet_transformers:
     assert count({"model_type": kind, **SMALL}) == real_count(kind, **SMALL) > narrow
 
 
+def test_the_head_dim_of_qwen2_counts() -> None:
+    config = {"model_type": "qwen2", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28}
+    config |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
+    assert count({**config, "tie_word_embeddings": True}) == 596_157_440
+
+
 def test_glm_4_5_is_planned_by_its_head_dim() -> None:
     config = {"model_type": "glm4_moe", "hidden_size": 5120, "num_attention_heads": 96, "num_key_value_heads": 8}
     kinds = model_from(json.dumps({**config, "head_dim": 128, "num_hidden_layers": 92})).weights.by_kind()
