@@ -209,7 +209,7 @@ def test_a_load_goes_on_for_whoever_else_waits_for_it(
         page = pool.submit(resident.get, path("llama"), stop=closed.is_set)
         assert reading.wait(60)
         other = pool.submit(resident.get, path("llama"))
-        while len(resident._loading[path("llama")]._waiting) < 2:
+        while len(resident._loading[path("llama")].waiting) < 2:
             time.sleep(0.001)
         closed.set()
         let_go.set()

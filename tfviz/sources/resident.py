@@ -63,9 +63,7 @@ class Resident:
         found = self._find((model, precision))
         if found is not None:
             return found
-        with self._lock:
-            load = self._loading.setdefault(model, _Load())
-        with load.turn(stop):
+        with self._turn(model, stop) as load:
             found = self._find((model, precision))
             if found is not None:
                 return found
@@ -84,6 +82,22 @@ class Resident:
                     tokenizer_lock=base.tokenizer_lock,
                 )
             )
+
+    @contextmanager
+    def _turn(self, model: str, stop: Callable[[], bool]) -> Iterator["_Load"]:
+        """This caller's turn to load the model; what is known of a load goes when nobody waits for it any more."""
+        me = object()
+        with self._lock:
+            load = self._loading.setdefault(model, _Load())
+            load.waiting[me] = stop
+        try:
+            with load.lock:
+                yield load
+        finally:
+            with self._lock:
+                del load.waiting[me]
+                if not load.waiting:
+                    del self._loading[model]
 
     def loaded(self) -> list[LoadedModel]:
         """What is resident now, least recently used first."""
@@ -173,21 +187,11 @@ class _Load:
     """One load of a model at a time, and everyone who waits for it."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._waiting: dict[object, Callable[[], bool]] = {}
-
-    @contextmanager
-    def turn(self, stop: Callable[[], bool]) -> Iterator[None]:
-        me = object()
-        self._waiting[me] = stop
-        try:
-            with self._turn:
-                yield
-        finally:
-            del self._waiting[me]
+        self.lock = threading.Lock()
+        self.waiting: dict[object, Callable[[], bool]] = {}
 
     def unwanted(self) -> bool:
-        return all(stop() for stop in list(self._waiting.values()))
+        return all(stop() for stop in list(self.waiting.values()))
 
 
 def _version(model: str) -> str:
