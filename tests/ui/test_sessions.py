@@ -92,6 +92,11 @@ def test_a_session_keeps_its_states_and_not_the_page(app: gr.Blocks, kept: Sessi
     assert [kept[str(i)][state._id] for i in range(2)] == [{"layer": 0}, {"layer": 1}]
 
 
+def test_every_listener_of_the_page_uses_the_queue(app: gr.Blocks) -> None:
+    """Calls beside it have an address of their own, and that is closed."""
+    assert [fn.name for fn in app.fns.values() if fn.fn is not None and not fn.queue] == []
+
+
 @pytest.mark.parametrize(
     "method, path",
     [

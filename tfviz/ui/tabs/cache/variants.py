@@ -61,7 +61,7 @@ def controls(t: Translator) -> dict[str, Any]:
     def show(chosen: str) -> list[Any]:
         return [gr.update(visible=chosen in NEEDS[name]) for name in made]
 
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     variant.change(show, variant, list(made.values()), **quiet)
     return {"variant": variant, **made}
 

@@ -200,7 +200,7 @@ def controls(t: Translator) -> dict[str, Any]:
         "symmetric": gr.Checkbox(value=False, label=t(f"{label}.symmetric")),
         "act_order": gr.Checkbox(value=False, label=t(f"{label}.act_order"), visible=False),
     }
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     made["share"].change(lambda share: gr.update(visible=share == "group"), made["share"], made["group"], **quiet)
     made["method"].change(
         lambda method: gr.update(visible=method == "gptq"), made["method"], made["act_order"], **quiet
