@@ -241,3 +241,11 @@ def test_what_is_no_text_is_refused(text: Any) -> None:
 def test_generate_refuses_a_prompt_that_would_be_cut(checkpoint: Checkpoint) -> None:
     with pytest.raises(TfvizError, match="The prompt has 1[0-9][0-9] tokens; gpt2 reads 64"):
         tfviz.generate("the cat " * 60, model=str(checkpoint("gpt2")))
+
+
+def test_a_model_that_is_no_text_is_refused_by_name() -> None:
+    """A notebook's own Path or None ends in a sentence, not in Python's words about an attribute."""
+    for call in (tfviz.trace, tfviz.generate, tfviz.measure):
+        for model in (None, Path("folder")):
+            with pytest.raises(ValueError, match="model = "):
+                call("a", model=model)  # type: ignore[arg-type, operator]

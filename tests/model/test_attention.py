@@ -1,5 +1,6 @@
 """The two kernels against each other and against torch's, in everything in which models differ."""
 
+import inspect
 import math
 from dataclasses import dataclass
 
@@ -238,3 +239,17 @@ def test_inputs_are_not_changed() -> None:
         scaled_dot_product_attention(query, key, value, mask, kernel=kernel, rule=rule)
     assert all(torch.equal(a, b) for a, b in zip(before, tensors, strict=True))
     assert PLAIN == ScoreRule()
+
+
+@pytest.mark.parametrize("kernel", ["naive", "flash"])
+def test_as_many_values_as_keys_are_needed(kernel: str) -> None:
+    """torch's fused kernel takes others without a word; unwrapped, since only tests check shapes by annotation."""
+    x = torch.ones(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="3 keys cannot weigh 5 values"):
+        inspect.unwrap(scaled_dot_product_attention)(x, x, torch.ones(1, 2, 5, 4), kernel=kernel)
+
+
+@pytest.mark.parametrize("numbers", [{"scale": float("nan")}, {"softcap": 0.0}, {"softcap": float("nan")}])
+def test_a_rule_that_makes_no_scores_is_refused(numbers: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="is not possible"):
+        ScoreRule(**numbers)  # type: ignore[arg-type]

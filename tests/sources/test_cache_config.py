@@ -534,3 +534,9 @@ def test_a_text_part_that_lies_flat_in_the_outer_config_is_read() -> None:
     shape = shape_from({"model_type": "qwen2_vl", **flat, "vision_config": {"depth": 32}})
     assert cache_bytes(shape, 1) == 28 * 2 * 128 * 2 * 2 and "tower" in shape.remarks
     assert "tower" not in shape_from({"model_type": "llama", **BASE}).remarks
+
+
+def test_an_entry_that_the_config_class_takes_by_an_undeclared_name_counts() -> None:
+    """BLOOM's own files give its width as n_embed: 24 layers of 1,024 numbers of a key and of a value in FP16."""
+    bloom = {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}
+    assert cache_bytes(shape_from(bloom), 1) == 24 * 2 * 1024 * 2

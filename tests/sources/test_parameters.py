@@ -389,3 +389,26 @@ def test_a_hub_id_is_fetched_where_it_is_allowed(
 def test_without_a_hub_a_sentence_says_so(settings: Settings) -> None:
     with pytest.raises(ModelUnavailable, match="cannot be reached"):
         config_text("nobody/has-this", settings)
+
+
+def test_a_base_of_rope_inside_a_part_is_no_count() -> None:
+    """DBRX has rope_theta among the numbers of its attention."""
+    attention = {"kv_n_heads": 2, "rope_theta": 500_000}
+    text = {
+        "model_type": "dbrx",
+        "d_model": 64,
+        "n_heads": 4,
+        "n_layers": 1,
+        "vocab_size": 10,
+        "attn_config": attention,
+    }
+    ffn = {"ffn_hidden_size": 32, "moe_num_experts": 2, "moe_top_k": 1}
+    attention_part = 64 * (64 + 2 * 2 * 16) + 64 * 64
+    expected = 2 * 10 * 64 + attention_part + 2 * 64 + 2 * 3 * 64 * 32 + 3 * 64
+    assert model_from(json.dumps({**text, "ffn_config": ffn})).weights.parameters == expected
+
+
+def test_a_text_part_inside_another_is_refused_in_a_sentence() -> None:
+    text = {"model_type": "gemma3_text", "text_config": {"model_type": "gemma3_text"}}
+    with pytest.raises(TfvizError):
+        model_from(json.dumps(text))

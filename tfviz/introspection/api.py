@@ -59,7 +59,8 @@ def generate(
     else the same `seed` gives the same text. An encoder-decoder reads `prompt` as its source. `chat` puts it into the
     model's chat template. An error is a `ValueError` in one sentence, before the first step where that can be known.
     """
-    require(isinstance(prompt, str), "prompt", prompt, "allowed.one_text")
+    for name, given in (("prompt", prompt), ("model", model)):
+        require(isinstance(given, str), name, given, "allowed.one_text")
     plan = Plan(
         max_new_tokens=max_new_tokens,
         sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty),
@@ -151,5 +152,6 @@ def _request(text: Text, model: str, kernel: str, precision: str) -> Request:
     pair = (text, None) if isinstance(text, str) else text
     texts = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
     require(texts and isinstance(pair[1], str | None), "text", text, "allowed.text")
+    require(isinstance(model, str), "model", model, "allowed.one_text")
     first, second = pair
     return Request(first, second or None, model, kernel, precision)

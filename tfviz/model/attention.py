@@ -71,6 +71,8 @@ def scaled_dot_product_attention(
     n_heads, n_kv_heads = query.shape[1], key.shape[1]
     if n_heads % n_kv_heads:
         raise ValueError(f"{n_heads} query heads cannot share {n_kv_heads} key/value heads evenly")
+    if key.shape[2] != value.shape[2]:  # torch's fused kernel would read whatever lies there
+        raise ValueError(f"{key.shape[2]} keys cannot weigh {value.shape[2]} values: there must be one for each")
     output, weights = choose(ATTENTION_KERNELS, kernel, "kernel")(query, key, value, mask, dropout_p, rule)
     dtype = score_dtype(kernel, query.dtype)
     if scores_overflow(query, key, mask, rule, dtype):

@@ -29,6 +29,13 @@ class ScoreRule:
     softcap: float | None = None  # scores = cap * tanh(scores / cap), as in Gemma-2
     bias: Bias | None = None  # added to the scores: ALiBi, T5's relative positions
 
+    def __post_init__(self) -> None:
+        """A scale that is no number and a cap of 0 make scores that no kernel tells from good ones."""
+        if self.scale is not None and self.scale != self.scale:
+            raise ValueError(f"scale = {self.scale} is not possible; allowed: a number, or None for 1 / sqrt(d_k)")
+        if self.softcap is not None and not abs(self.softcap) > 0:
+            raise ValueError(f"softcap = {self.softcap} is not possible; allowed: a number but 0, or None")
+
 
 PLAIN = ScoreRule()
 

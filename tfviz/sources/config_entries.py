@@ -19,7 +19,7 @@ from tfviz.sources.pasted_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT
 
 LARGEST, MOST_PARTS, MOST_ENTRIES, MOST_LETTERS = 1 << 28, 1 << 14, 1000, 100
 PART_COUNT = re.compile(r"(layer|block|expert|head|group|code)s?(_|$)")  # numbers that models count modules by
-SIZES = re.compile(r"dim|size|width|hidden|intermediate|vocab|position|length|window")
+SIZES = re.compile(r"dim|size|width|hidden|intermediate|vocab|position|length|window|theta")
 WIDTHS = """intermediate_size ffn_dim d_ff n_inner ffn_hidden_size hidden_dim d_ffn ffn_size dim_feedforward
     feed_forward_size""".split()
 FROM_ONE = {"vocab_size", "embedding_size", "encoder_ffn_dim", "decoder_ffn_dim", *WIDTHS}  # others may be 0 or -1

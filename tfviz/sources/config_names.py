@@ -35,6 +35,14 @@ def known_names(cls: Any) -> frozenset[str]:
     return frozenset(names | unclaimed | EVERYWHERE)
 
 
+@cache
+def taken(cls: Any) -> frozenset[str]:
+    """Undeclared entries that the config class takes as keywords and turns into others: `n_embed` of BLOOM's files."""
+    spec = find_spec(cls.__module__)
+    text = "" if spec is None else spec.loader.get_source(spec.name) or ""  # type: ignore[union-attr]
+    return frozenset(keyword for _, _, keyword in READ.findall(text) if keyword) & known_names(cls)
+
+
 def _read(cls: Any) -> set[str]:
     """Entries that the config class takes as keywords, and those that its model's code reads."""
     modelling = cls.__module__.replace("configuration_", "modeling_")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tfviz.errors import Phrase, TfvizError
-from tfviz.sources.config_names import class_of, known_names
+from tfviz.sources.config_names import class_of, known_names, taken
 
 LONGEST = 200_000  # letters of a config.json; real ones have a few thousand
 MOST_LAYERS, LARGEST, DEEPEST = 1000, 1 << 34, 3
@@ -82,7 +82,9 @@ def checked(config: Mapping[str, Any], cls: Any = None, depth: int = 0) -> dict[
     """The entries that matter, each of its right type and size; everything else is left behind, and what a model of
     `cls` (None: an unknown one) does not listen to."""
     kept: dict[str, Any] = {}
-    whole = GUESSED if cls is None else WHOLE | {own for name, own in cls.attribute_map.items() if name in WHOLE}
+    whole = GUESSED
+    if cls is not None:
+        whole = WHOLE | (GUESSED & taken(cls)) | {own for name, own in cls.attribute_map.items() if name in WHOLE}
     for name, value in config.items():
         if name in NESTED and isinstance(value, Mapping) and depth < DEEPEST:
             kept[name] = checked(value, class_of(value.get("model_type"), cls, name), depth + 1)

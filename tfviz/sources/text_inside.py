@@ -48,7 +48,13 @@ def _around(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
     kind = str(config.get("model_type") or "")
     outer = model_type_to_module_name(kind)
     cls, around = class_of(kind), class_of(outer)
-    if kind == outer or cls is None or around is None or class_of(kind, around, "text_config") is not cls:
+    if (
+        kind == outer
+        or _part(config)
+        or cls is None
+        or around is None
+        or class_of(kind, around, "text_config") is not cls
+    ):
         return None
     tied = {name: config[name] for name in ("tie_word_embeddings",) if name in config}
     return wrapper({"model_type": outer, "text_config": config, **tied})
