@@ -72,7 +72,7 @@ def clamp(selection: dict[str, Any], trace: "Trace") -> dict[str, Any]:
 
     def within(name: str, n: int) -> int:
         chosen = selection.get(name)
-        return max(0, min(chosen, n - 1)) if isinstance(chosen, int) else 0
+        return max(0, min(chosen, n - 1)) if type(chosen) is int else 0  # True as an index adds an axis
 
     return {
         "kind": kind,
