@@ -147,7 +147,7 @@ def test_a_measurement_waits_for_another_and_both_can_be_stopped(visit: Visit) -
             visitor.page.get_by_label(visitor.t("speed.kernels.largest")).click()
             visitor.page.get_by_role("option", name="8,192", exact=True).click()
         with visitor.redrawn("speed.kernels"):  # of a size of its own: what is measured is there for every later page
-            visitor.page.get_by_label(visitor.t("speed.kernels.head_dim")).get_by_label("128", exact=True).check()
+            visitor.page.locator("#tv-tabs").get_by_role("radio", name="128", exact=True).check()
         picture.locator(".tv-measure").click()
         expect(picture.locator(".tv-doing")).to_be_visible()
     expect(pictures[0].get_by_role("progressbar")).to_be_visible()

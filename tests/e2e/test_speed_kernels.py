@@ -50,7 +50,7 @@ def test_a_small_sweep_runs_to_its_end_and_a_larger_one_can_be_stopped(visit: Vi
         heads.fill("8")
         heads.press("Enter")
     largest(visitor, "8,192")
-    Heard(picture, "table", cue="n = 128 .*ms", press="Stop")
+    Heard(picture, "table", cue=r"n\s=\s128[\d.,]+\sms", press="Stop")
     measure(picture)
     expect(picture.get_by_role("row", name=re.compile("n = 128 "))).to_have_text(re.compile("ms"))
     expect(picture.get_by_text(re.compile("Stopped: measured up to n"))).to_be_visible()
