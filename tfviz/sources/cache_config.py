@@ -25,11 +25,11 @@ from tfviz.sources.pasted_config import (
     PER_LAYER,
     SYNONYMS,
     TEXT_PARTS,
-    _name,
-    _shown,
     checked,
     in_a_sentence,
+    named_model,
     parsed,
+    shown_value,
 )
 from tfviz.sources.scratch import ScratchModel
 
@@ -62,7 +62,7 @@ def shape_from(config: Mapping[str, Any], label: str = "") -> CacheShape:
     kept = checked(config, class_of(config.get("model_type")))
     kind = str(kept.get("model_type") or "")
     resolved, remarks = _resolved(kept, kind)
-    named = label or _name(config) or kind or "config.json"
+    named = label or named_model(config) or kind or "config.json"
     with in_a_sentence(kind):  # layers that differ in ways of their own, or no text model
         shape = _shape(resolved, _family(config, resolved), named)
     if any(_is_windowless(one) for one in (config, *(config.get(part) for part in TEXT_PARTS))):
@@ -224,7 +224,7 @@ def _kinds(text: Any, configs: list[Any]) -> Iterator[tuple[Any, str]]:
 def _layer(layer: Any, said: str, remarks: list[str]) -> CacheLayer:
     kind = KINDS.get(said)
     if kind is None:
-        raise TfvizError("cache.planner.error.layer_kind", kind=_shown(said))
+        raise TfvizError("cache.planner.error.layer_kind", kind=shown_value(said))
     if kind == "state":
         return CacheLayer("state")
     remarks += ["beside"] * (said in BESIDE) + ["indexed"] * (said == INDEXED)
@@ -280,7 +280,7 @@ def _whole(config: Any, name: str, optional: bool = False) -> Any:
     if value is None and not optional:
         raise TfvizError("cache.planner.error.missing", name=name)
     if value is not None and not _is_count(value):
-        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=1)
+        raise TfvizError("cache.planner.error.number", name=name, value=shown_value(value), low=1)
     return value
 
 

@@ -15,7 +15,7 @@ from transformers.activations import ACT2FN
 
 from tfviz.errors import Phrase, TfvizError
 from tfviz.sources.config_names import declared, known_names
-from tfviz.sources.pasted_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT_PARTS, _shown
+from tfviz.sources.pasted_config import DEEPEST, LAYER_COUNTS, MOST_LAYERS, TEXT_PARTS, shown_value
 
 LARGEST, MOST_PARTS, MOST_ENTRIES, MOST_LETTERS = 1 << 28, 1 << 14, 1000, 100
 PART_COUNT = re.compile(r"(layer|block|expert|head|group|code)s?(_|$)")  # numbers that models count modules by
@@ -111,4 +111,4 @@ def _minus(number: int) -> str:
 def refused(name: str, value: Any, allowed: str, **fields: Any) -> TfvizError:
     """In a sentence with what is allowed: the last word of a key of speed.memory.allowed, and its fields."""
     phrase = Phrase(f"speed.memory.allowed.{allowed}", fields)
-    return TfvizError("speed.memory.error.entry", name=name[:60], value=_shown(value), allowed=phrase)
+    return TfvizError("speed.memory.error.entry", name=name[:60], value=shown_value(value), allowed=phrase)

@@ -20,7 +20,7 @@ from tfviz.sources.building import in_turn
 from tfviz.sources.config_entries import MOST_LETTERS, entries
 from tfviz.sources.huggingface import _classes
 from tfviz.sources.locate import check_config
-from tfviz.sources.pasted_config import TEXT_PARTS, _name, in_a_sentence
+from tfviz.sources.pasted_config import TEXT_PARTS, in_a_sentence, named_model
 from tfviz.sources.text_inside import without_towers, wrapper
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def built(config: Mapping[str, Any]) -> tuple[nn.Module, Any] | None:
         return None
     if around is not None and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise TfvizError("speed.memory.error.tower", kind=around[1].model_type)
-    check_config({"model_type": kind}, _name(config) or kind)  # a sentence where it reads no text
+    check_config({"model_type": kind}, named_model(config) or kind)  # a sentence where it reads no text
     cls = CONFIG_MAPPING[kind]
     kept = entries(said, cls)
     if around is not None:

@@ -102,7 +102,7 @@ def _one_checked(name: str, value: Any, whole: set[str]) -> dict[str, Any]:
     """The entry, if it is one that a cache depends on; nothing otherwise."""
     if name in SWITCHES:
         if not isinstance(value, bool | None):
-            raise TfvizError("cache.planner.error.switch", name=name, value=_shown(value))
+            raise TfvizError("cache.planner.error.switch", name=name, value=shown_value(value))
         return {name: value}
     if name in LISTS and value is not None:
         return {name: _list(name, value)}
@@ -116,25 +116,25 @@ def _number(name: str, value: Any) -> int | None:
     if value is None or (value == 0 and value is not False and name in NONE_AT_ZERO):
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise TfvizError("cache.planner.error.number", name=name, value=_shown(value), low=low)
+        raise TfvizError("cache.planner.error.number", name=name, value=shown_value(value), low=low)
     if value > high:
-        raise TfvizError("cache.planner.error.large", name=name, value=_shown(value), high=f"{high:,}")
+        raise TfvizError("cache.planner.error.large", name=name, value=shown_value(value), high=f"{high:,}")
     return value
 
 
 def _list(name: str, value: Any) -> list[Any]:
     fine = isinstance(value, list) and len(value) <= MOST_LAYERS
     if not fine or not all(isinstance(one, str) or (isinstance(one, int) and 0 <= one <= LARGEST) for one in value):
-        raise TfvizError("cache.planner.error.list", name=name, value=_shown(value), most=f"{MOST_LAYERS:,}")
+        raise TfvizError("cache.planner.error.list", name=name, value=shown_value(value), most=f"{MOST_LAYERS:,}")
     return value
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     said = json.dumps(value, ensure_ascii=False)
     return said if len(said) <= 40 else said[:39] + "…"
 
 
-def _name(config: Mapping[str, Any]) -> str:
+def named_model(config: Mapping[str, Any]) -> str:
     name = config.get("_name_or_path")
     return name[:60] if isinstance(name, str) else ""
 
