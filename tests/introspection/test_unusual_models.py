@@ -155,3 +155,14 @@ def test_layers_without_attention_are_counted(tmp_path: Path) -> None:
     model = loaded_from(lambda: hf.Lfm2ForCausalLM(hf.Lfm2Config(**LLAMA_LIKE, layer_types=kinds)), tmp_path)
     trace = capture(model, model.prompt(TEXT), (TEXT, None))
     assert trace.stacks["self"].n_layers == 1 and trace.other_layers == 2
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+def test_a_decoder_deeper_than_its_encoder_writes_without_a_cache(tmp_path: Path) -> None:
+    config = hf.T5Config(**T5_LIKE, num_decoder_layers=3, decoder_start_token_id=0)
+    model = loaded_from(lambda: hf.T5ForConditionalGeneration(config), tmp_path)
+    trace = capture(model, model.prompt(TEXT), (TEXT, None))
+    assert [trace.stacks[kind].n_layers for kind in ("encoder", "decoder", "cross")] == [2, 3, 3]
+    with pytest.raises(TfvizError, match="without the cache"):
+        next(run_steps(model, model.prompt(TEXT), Plan(2)))
+    assert len(list(run_steps(model, model.prompt(TEXT), Plan(2, use_cache=False)))) == 2

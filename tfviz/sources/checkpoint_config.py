@@ -53,6 +53,12 @@ def without_empty_windows(config: Any, model: str) -> None:
             raise ModelUnavailable("error.empty_window", model=model, name=name, width=width)
 
 
+def cache_holds_decoder(config: Any) -> bool:
+    """Whether transformers' cache has a place for each layer: T5's has as many as its encoder, whatever its decoder."""
+    text = config.get_text_config(decoder=True)
+    return (getattr(text, "num_decoder_layers", None) or 0) <= (getattr(text, "num_hidden_layers", None) or 0)
+
+
 def has_scores(layer_type: str) -> bool:
     """Whether layers of this type have queries and keys: a linear attention, a convolution, a state space have none."""
     return layer_type.endswith("attention") and layer_type != "linear_attention"

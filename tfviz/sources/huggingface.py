@@ -31,7 +31,7 @@ from tfviz.sources.attention_bridge import NAME, register, write_masks_out
 from tfviz.sources.base import MAX_TARGET, LoadedModel
 from tfviz.sources.building import bounded
 from tfviz.sources.catalog import CATALOG
-from tfviz.sources.checkpoint_config import end_ids, has_scores, start_id, without_empty_windows
+from tfviz.sources.checkpoint_config import cache_holds_decoder, end_ids, has_scores, start_id, without_empty_windows
 from tfviz.sources.checkpoint_files import stored_tensors
 from tfviz.sources.decoding import Decoding
 from tfviz.sources.flat_decoding import flat_decoding
@@ -116,6 +116,7 @@ class HuggingFaceModel(LoadedModel):
                 max_new_tokens=max(1, min(MAX_TARGET, limit - 1)),
                 do_sample=False,
                 num_beams=1,
+                use_cache=cache_holds_decoder(self.model.config),
                 decoder_start_token_id=self.start_id,
                 eos_token_id=sorted(self.end_ids) or None,
             )[0].tolist()

@@ -20,6 +20,7 @@ from tfviz.errors import TfvizError, UnsupportedHere
 from tfviz.model.attention_call import AttentionRecord, attention_call, current_call
 from tfviz.model.masks import count_positions
 from tfviz.sources.base import LoadedModel
+from tfviz.sources.checkpoint_config import cache_holds_decoder
 from tfviz.sources.decoding import HeldLayer
 from tfviz.sources.stepped_decoding import SteppedDecoding
 
@@ -41,7 +42,7 @@ class TransformersDecoding(SteppedDecoding):
         self.cache: Any = None
         self.in_sight = False  # whether it is known that its attention goes through the bridge
         self.cache_name = "cache" if "cache" in taken else "past_key_values"
-        if use_cache and self.cache_name not in taken:
+        if use_cache and (self.cache_name not in taken or not cache_holds_decoder(loaded.model.config)):
             raise UnsupportedHere("error.generation.no_cache", model=loaded.label)
         self.options = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
         self.first_place = None if padding is None else self._first_place()
