@@ -36,6 +36,7 @@ def assert_sentence(error: TfvizError) -> None:
     for language in LANGUAGES:
         sentence = error.in_language(language)
         assert sentence and "\n" not in sentence and "Traceback" not in sentence and len(sentence) < 400
+        assert not sentence.endswith(":"), "it breaks off before the reason"
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -265,4 +265,7 @@ def _position_tables(model: nn.Module) -> list[nn.Embedding]:
 
 def _first_sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).split(". ")[0][:160]
+    first = lines[0] if lines else type(error).__name__
+    if first.endswith(":") and len(lines) > 1:  # what is wrong stands in the next line
+        first = f"{first} {lines[1]}"
+    return first.split(". ")[0][:160]
