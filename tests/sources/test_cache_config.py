@@ -540,3 +540,12 @@ def test_an_entry_that_the_config_class_takes_by_an_undeclared_name_counts() -> 
     """BLOOM's own files give its width as n_embed: 24 layers of 1,024 numbers of a key and of a value in FP16."""
     bloom = {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}
     assert cache_bytes(shape_from(bloom), 1) == 24 * 2 * 1024 * 2
+
+
+def test_layers_that_attend_to_an_image_keep_nothing_of_the_text() -> None:
+    text = {"model_type": "mllama_text_model", "num_hidden_layers": 40, "num_key_value_heads": 8}
+    text |= {"hidden_size": 4096, "num_attention_heads": 32, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38]}
+    fp16 = CACHE_PRECISIONS["fp16"]
+    shape = read_config(json.dumps({"model_type": "mllama", "text_config": text}))
+    one_more = cache_bytes(shape, 1001, 1, fp16) - cache_bytes(shape, 1000, 1, fp16)
+    assert one_more == 32 * 8 * 128 * 2 * 2 and "images" in shape.remarks

@@ -41,11 +41,14 @@ CACHE_PRECISIONS = {
 }
 
 
+KEEPING_NOTHING = ("shared", "state", "image")  # reads another layer's; does not grow; reads what was made of an image
+
+
 @dataclass(frozen=True)
 class CacheLayer:
     """What one layer keeps of each position."""
 
-    kind: str  # full | sliding | chunked | cross; shared (reads another layer's) and state (does not grow) keep none
+    kind: str  # full | sliding | chunked | cross; those of KEEPING_NOTHING keep nothing of the text
     n_heads: int = 0  # of keys and values
     key_dim: int = 0
     value_dim: int = 0
@@ -54,7 +57,7 @@ class CacheLayer:
 
     def held(self, context: int, source: int = 0) -> int:
         """Positions that stay between two steps; `source` is the length that a cross attention reads."""
-        if self.kind in ("shared", "state"):
+        if self.kind in KEEPING_NOTHING:
             return 0
         if self.kind == "cross":
             return source

@@ -196,6 +196,9 @@ def _layers(text: Any, configs: list[Any], encoder_decoder: bool) -> tuple[list[
     remarks: list[str] = []
     made = [_layer(layer, kind, remarks) for layer, kind in _kinds(text, configs)]
     modes = getattr(text, "kv_sharing_modes", None) or [None] * len(made)
+    images = getattr(text, "cross_attention_layers", None) or ()
+    made = [CacheLayer("image") if i in images else one for i, one in enumerate(made)]
+    remarks += ["images"] * bool(images)
     made = [CacheLayer("shared") if mode == "reuse" else one for mode, one in zip(modes, made, strict=True)]
     if encoder_decoder:
         made += [CacheLayer("cross", one.n_heads, one.key_dim, one.value_dim) for one in made]

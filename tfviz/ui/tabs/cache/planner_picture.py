@@ -123,10 +123,10 @@ def facts(
 
 def whole_bytes(shape: "CacheShape", wish: Wish) -> int:
     """The same layers without what saves memory: a key and value for each query head, of all positions."""
-    from tfviz.inference.cache_size import CACHE_PRECISIONS, cache_bytes
+    from tfviz.inference.cache_size import CACHE_PRECISIONS, KEEPING_NOTHING, cache_bytes
 
     def opened(layer: "CacheLayer") -> "CacheLayer":
-        if layer.kind in ("state", "shared"):
+        if layer.kind in KEEPING_NOTHING:
             return layer
         if layer.unfolded:
             return replace(layer, key_dim=layer.unfolded, value_dim=0, window=None)
