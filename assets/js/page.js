@@ -182,9 +182,11 @@
       if (section) setTimeout(() => tabButton(section)?.click(), 50); // once the tab is there
     },
     opened() {                            // the link's text is there, over what somebody has typed before
-      const text = early;
+      const text = early, second = earlySecond;
       early = undefined;
-      if (text !== null && text !== byId('tv-first').querySelector('textarea').value) type(text);
+      if (text === null || text === byId('tv-first').querySelector('textarea').value) return;
+      type(text);
+      earlySecond = second;               // typing it by hand would have let go of it
     },
     traceStarts(inputs) {
       for (const group of ['tv-kernel', 'tv-precision'])  // one name a group, so that arrow keys move in it
@@ -202,7 +204,7 @@
       running = 0; mark();
       const second = byId('tv-second')?.querySelector('textarea');  // it comes with the first answer of a model that has one
       if (second && earlySecond !== null && second.value !== earlySecond) type(earlySecond, 'tv-second');
-      earlySecond = null;
+      if (second) earlySecond = null;     // an answer that brought no box yet, as that of a run overtaken, lets it wait
       grey(JSON.parse(byId('tv-speed')?.querySelector('[data-lacks]')?.dataset.lacks || '{"tv-kernel": {}, "tv-precision": {}}'));
     },
     fold() { const open = byId('tv-side').classList.toggle('tv-open'); byId('tv-fold').setAttribute('aria-expanded', String(open)); },
